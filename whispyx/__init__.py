@@ -1,0 +1,1 @@
+"""Whisper speech recognition on ggml backends that are loaded at run time."""
