@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import struct
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +72,7 @@ class Ct2File:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.variables: dict[str, Variable] = {}
-        self._file: BinaryIO = path.open("rb")
+        self._file: io.BufferedReader = path.open("rb")
         try:
             self._size = os.fstat(self._file.fileno()).st_size
             self._read_index()
@@ -146,7 +147,7 @@ class Ct2File:
             raise self.error(f"{name!r} has the unknown type {type_id}")
         type_name, dtype = _TYPES[type_id]
         if math.prod(shape) * dtype.itemsize != n_bytes:
-            raise self.error(f"{name!r} announces {n_bytes} bytes, but its shape {shape} of {type_name} does not need that")
+            raise self.error(f"{name!r} announces {n_bytes} bytes, which {type_name} of shape {shape} does not have")
         if name in self.variables:
             raise self.error(f"{name!r} is there twice")
         offset = self._file.tell()
@@ -176,13 +177,8 @@ class Ct2File:
         per_row = variable.n_elements // max(variable.rows, 1)
         values = np.empty((stop - start) * per_row, variable.dtype)
         self._file.seek(variable.offset + start * per_row * variable.dtype.itemsize)
-        view = memoryview(values).cast("B")
-        done = 0
-        while done < len(view):
-            got = self._file.readinto(view[done:])  # type: ignore[attr-defined]
-            if not got:
-                raise self.error(f"the file became shorter while {variable.name!r} was read")
-            done += got
+        if self._file.readinto(values.data.cast("B")) != values.nbytes:
+            raise self.error(f"the file became shorter while {variable.name!r} was read")
         return values
 
     def _scale(self, variable: Variable) -> npt.NDArray[np.float32]:
@@ -190,7 +186,8 @@ class Ct2File:
         scale = self[variable.name + "_scale"]
         if scale.dtype.kind != "f" or scale.n_elements not in (1, variable.rows):
             raise self.error(
-                f"{scale.name!r} should hold 1 or {variable.rows} factors, but is {scale.type_name} of shape {scale.shape}"
+                f"{scale.name!r} should hold 1 or {variable.rows} factors, "
+                f"but is {scale.type_name} of shape {scale.shape}"
             )
         values = self._raw(scale, 0, scale.rows).astype(np.float32)
         if not np.all(np.isfinite(values)) or np.any(values == 0):

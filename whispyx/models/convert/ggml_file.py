@@ -38,7 +38,7 @@ def write_header(
     out.write(b"".join(struct.pack("<I", len(token)) + token for token in tokens))
 
 
-def _to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+def _to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
     """Round finite float32 values to the nearest bfloat16, ties to even."""
     bits = values.view(np.uint32)
     return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype("<u2")

@@ -7,9 +7,8 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
-from whispyx.errors import ModelFormatError, ModelNotFoundError, ParamsError
+from whispyx.errors import ModelError, ModelNotFoundError, ParamsError, WhispyxError
 
 from . import ggml_file
 from .ct2 import Ct2File
@@ -59,6 +58,8 @@ def convert(
         There is no `model.bin` in `source`.
     ModelFormatError
         The model is damaged, of another version, or not Whisper.
+    ModelError
+        A file could not be read or written.
     """
     if dtype not in ggml_file.DTYPES:
         raise ParamsError(f"dtype {dtype!r} is unknown (expected one of {', '.join(ggml_file.DTYPES)})")
@@ -68,8 +69,13 @@ def convert(
         raise ModelNotFoundError(f"{folder}: there is no model.bin (expected a folder with a CTranslate2 model)")
     if target.is_dir():
         raise ParamsError(f"{target} is a folder; name the file to make")
-    with Ct2File(weights) as model:
-        _write(model, folder, target, cast(ggml_file.Dtype, dtype), progress)
+    try:
+        with Ct2File(weights) as model:
+            _write(model, folder, target, dtype, progress)
+    except WhispyxError:
+        raise
+    except OSError as error:
+        raise ModelError(f"{folder} could not be converted to {target}: {error}") from error
     log.info("converted %s to %s (%s)", folder, target, dtype)
     return target
 
@@ -82,9 +88,7 @@ def _stored_type(plan: TensorPlan, dtype: ggml_file.Dtype) -> ggml_file.Dtype:
     return dtype
 
 
-def _write(
-    model: Ct2File, folder: Path, target: Path, dtype: ggml_file.Dtype, progress: Progress | None
-) -> None:
+def _write(model: Ct2File, folder: Path, target: Path, dtype: ggml_file.Dtype, progress: Progress | None) -> None:
     settings = read_settings(model)
     plans = [(plan, _stored_type(plan, dtype)) for plan in plan_tensors(model, settings)]
     tokens = read_vocabulary(folder, settings.n_stored_tokens)
@@ -114,13 +118,3 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def check_folder(folder: Path) -> None:
-    """Raise ModelFormatError or ModelNotFoundError unless `folder` holds a model that `convert` would accept."""
-    if not (folder / "model.bin").is_file():
-        raise ModelNotFoundError(f"{folder}: there is no model.bin")
-    with Ct2File(folder / "model.bin") as model:
-        settings = read_settings(model)
-        if not plan_tensors(model, settings):
-            raise ModelFormatError(f"{folder}: the model holds no tensors")

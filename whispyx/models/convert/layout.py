@@ -44,14 +44,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """One tensor to write: rows [start, stop) of `source`, under `name`, with `shape` (slowest axis first)."""
+    """One tensor to write: rows from `start` of `source`, under `name`, with `shape` (slowest axis first)."""
 
     name: str
     shape: tuple[int, ...]
     role: Role
     source: str
-    start: int
-    stop: int
+    source_shape: tuple[int, ...]
+    start: int = 0
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.shape[0]
 
 
 def _count_layers(model: Ct2File, side: str) -> int:
@@ -111,30 +115,29 @@ def read_settings(model: Ct2File) -> Settings:
     return settings
 
 
-def _attention(
-    ggml: str, ct2: str, width: int, *, cross: bool
-) -> Iterator[tuple[str, tuple[int, ...], Role, str, tuple[int, int]]]:
+def _linear(ggml: str, ct2: str, rows: int, columns: int, *, part: int = 0, parts: int = 1) -> Iterator[TensorPlan]:
+    """Weight and bias of a projection, which may be number `part` of `parts` stacked ones of the same size."""
+    start, total = part * rows, parts * rows
+    yield TensorPlan(f"{ggml}.weight", (rows, columns), "matrix", f"{ct2}/weight", (total, columns), start)
+    yield TensorPlan(f"{ggml}.bias", (rows,), "plain", f"{ct2}/bias", (total,), start)
+
+
+def _attention(ggml: str, ct2: str, width: int, *, cross: bool) -> Iterator[TensorPlan]:
     """Split the stacked projections. Self-attention stacks q, k, v; cross-attention has q alone, then k, v."""
-    parts = ("query", "key", "value")
-    for index, part in enumerate(parts):
-        layer, row = (0, index) if not cross else ((0, 0) if part == "query" else (1, index - 1))
-        rows = (row * width, (row + 1) * width)
-        yield f"{ggml}.{part}.weight", (width, width), "matrix", f"{ct2}/linear_{layer}/weight", rows
-        if part != "key":  # Whisper's keys have no bias; CTranslate2 stores zeros for it
-            yield f"{ggml}.{part}.bias", (width,), "plain", f"{ct2}/linear_{layer}/bias", rows
-    last = 2 if cross else 1
-    yield f"{ggml}.out.weight", (width, width), "matrix", f"{ct2}/linear_{last}/weight", (0, width)
-    yield f"{ggml}.out.bias", (width,), "plain", f"{ct2}/linear_{last}/bias", (0, width)
+    stacks = (("query",), ("key", "value"), ("out",)) if cross else (("query", "key", "value"), ("out",))
+    for number, stack in enumerate(stacks):
+        for part, name in enumerate(stack):
+            plans = _linear(f"{ggml}.{name}", f"{ct2}/linear_{number}", width, width, part=part, parts=len(stack))
+            # Whisper's keys have no bias (softmax would cancel it); CTranslate2 stores zeros for it.
+            yield from (plan for plan in plans if plan.name != f"{ggml}.key.bias")
 
 
-def _norm(ggml: str, ct2: str, width: int) -> Iterator[tuple[str, tuple[int, ...], Role, str, tuple[int, int]]]:
-    yield f"{ggml}.weight", (width,), "plain", f"{ct2}/gamma", (0, width)
-    yield f"{ggml}.bias", (width,), "plain", f"{ct2}/beta", (0, width)
+def _norm(ggml: str, ct2: str, width: int) -> Iterator[TensorPlan]:
+    yield TensorPlan(f"{ggml}.weight", (width,), "plain", f"{ct2}/gamma", (width,))
+    yield TensorPlan(f"{ggml}.bias", (width,), "plain", f"{ct2}/beta", (width,))
 
 
-def _block(
-    side: str, index: int, width: int
-) -> Iterator[tuple[str, tuple[int, ...], Role, str, tuple[int, int]]]:
+def _block(side: str, index: int, width: int) -> Iterator[TensorPlan]:
     ggml, ct2 = f"{side}.blocks.{index}", f"{side}/layer_{index}"
     yield from _norm(f"{ggml}.attn_ln", f"{ct2}/self_attention/layer_norm", width)
     yield from _attention(f"{ggml}.attn", f"{ct2}/self_attention", width, cross=False)
@@ -142,47 +145,38 @@ def _block(
         yield from _norm(f"{ggml}.cross_attn_ln", f"{ct2}/attention/layer_norm", width)
         yield from _attention(f"{ggml}.cross_attn", f"{ct2}/attention", width, cross=True)
     yield from _norm(f"{ggml}.mlp_ln", f"{ct2}/ffn/layer_norm", width)
-    for number, (rows, columns) in ((0, (4 * width, width)), (2, (width, 4 * width))):
-        linear = f"{ct2}/ffn/linear_{number // 2}"
-        yield f"{ggml}.mlp.{number}.weight", (rows, columns), "matrix", f"{linear}/weight", (0, rows)
-        yield f"{ggml}.mlp.{number}.bias", (rows,), "plain", f"{linear}/bias", (0, rows)
+    yield from _linear(f"{ggml}.mlp.0", f"{ct2}/ffn/linear_0", 4 * width, width)
+    yield from _linear(f"{ggml}.mlp.2", f"{ct2}/ffn/linear_1", width, 4 * width)
 
 
-def _all_tensors(s: Settings) -> Iterator[tuple[str, tuple[int, ...], Role, str, tuple[int, int]]]:
-    width = s.n_audio_state
-    position = "position_encodings/encodings"
-    yield "encoder.positional_embedding", (s.n_audio_ctx, width), "plain", f"encoder/{position}", (0, s.n_audio_ctx)
-    for number, n_in in ((1, s.n_mels), (2, width)):
-        conv = f"encoder/conv{number}"
-        yield f"encoder.conv{number}.weight", (width, n_in, 3), "conv", f"{conv}/weight", (0, width)
-        yield f"encoder.conv{number}.bias", (width, 1), "plain", f"{conv}/bias", (0, width)
-    for index in range(s.n_audio_layer):
+def _positions(side: str, n_ctx: int, width: int) -> TensorPlan:
+    shape = (n_ctx, width)
+    return TensorPlan(f"{side}.positional_embedding", shape, "plain", f"{side}/position_encodings/encodings", shape)
+
+
+def _all_tensors(settings: Settings) -> Iterator[TensorPlan]:
+    width = settings.n_audio_state
+    yield _positions("encoder", settings.n_audio_ctx, width)
+    for number, n_in in ((1, settings.n_mels), (2, width)):
+        kernel, ct2 = (width, n_in, 3), f"encoder/conv{number}"
+        yield TensorPlan(f"encoder.conv{number}.weight", kernel, "conv", f"{ct2}/weight", kernel)
+        yield TensorPlan(f"encoder.conv{number}.bias", (width, 1), "plain", f"{ct2}/bias", (width,))
+    for index in range(settings.n_audio_layer):
         yield from _block("encoder", index, width)
     yield from _norm("encoder.ln_post", "encoder/layer_norm", width)
-    yield "decoder.positional_embedding", (s.n_text_ctx, width), "plain", f"decoder/{position}", (0, s.n_text_ctx)
-    embedding = "decoder/embeddings/weight"
-    yield "decoder.token_embedding.weight", (s.n_vocab, width), "matrix", embedding, (0, s.n_vocab)
-    for index in range(s.n_text_layer):
+    yield _positions("decoder", settings.n_text_ctx, width)
+    shape = (settings.n_vocab, width)
+    yield TensorPlan("decoder.token_embedding.weight", shape, "matrix", "decoder/embeddings/weight", shape)
+    for index in range(settings.n_text_layer):
         yield from _block("decoder", index, width)
     yield from _norm("decoder.ln", "decoder/layer_norm", width)
 
 
-def _expected_source_shape(plan: TensorPlan, cross: bool) -> tuple[int, ...]:
-    rows = plan.shape[0]
-    if plan.source.endswith("self_attention/linear_0/weight") or plan.source.endswith("self_attention/linear_0/bias"):
-        rows *= 3
-    elif cross and "/linear_1/" in plan.source:
-        rows *= 2
-    return (rows, *(plan.shape[1:] if plan.role != "plain" or plan.name.endswith("embedding") else ()))
-
-
 def plan_tensors(model: Ct2File, settings: Settings) -> list[TensorPlan]:
     """List every tensor to write, in file order, after checking that each source has the shape it must have."""
-    plans = []
-    for name, shape, role, source, (start, stop) in _all_tensors(settings):
-        plan = TensorPlan(name, shape, role, source, start, stop)
-        expected = _expected_source_shape(plan, ".cross_attn." in name)
-        if model[source].shape != expected:
-            raise model.error(f"{source!r} should have the shape {expected}, but has {model[source].shape}")
-        plans.append(plan)
+    plans = list(_all_tensors(settings))
+    for plan in plans:
+        found = model[plan.source].shape
+        if found != plan.source_shape:
+            raise model.error(f"{plan.source!r} should have the shape {plan.source_shape}, but has {found}")
     return plans

@@ -93,7 +93,9 @@ def read_vocabulary(folder: Path, n_tokens: int) -> list[bytes]:
 def _to_bytes(path: Path, texts: dict[int, str], n_tokens: int) -> list[bytes]:
     end = "<|endoftext|>"
     if texts.get(n_tokens, end) != end:
-        raise ModelFormatError(f"{path}: token {n_tokens} should be {end!r} in a model of this size, not {texts[n_tokens]!r}")
+        raise ModelFormatError(
+            f"{path}: token {n_tokens} should be {end!r} in a model of this size, not {texts[n_tokens]!r}"
+        )
     table = byte_of_character()
     tokens = []
     for number in range(n_tokens):
