@@ -1,0 +1,104 @@
+"""Which tokens may come next: the rules between the network's logits and a choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .tokens import Special
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a run that the oracle knows, with the engine's defaults. Times in ms, lengths in tokens."""
+
+    language: str = "en"
+    translate: bool = False
+    no_context: bool = True
+    no_timestamps: bool = False
+    single_segment: bool = False
+    max_tokens: int = 0
+    suppress_blank: bool = True
+    max_initial_ts: float = 1.0
+    audio_ctx: int = 0
+    offset_ms: int = 0
+    duration_ms: int = 0
+    initial_prompt: str = ""
+    n_max_text_ctx: int = 16384
+    entropy_thold: float = 2.4
+    logprob_thold: float = -1.0
+    no_speech_thold: float = 0.6
+
+
+def log_softmax(x: Array) -> Array:
+    top = x.max()
+    return x - top - np.log(np.exp(x - top).sum())
+
+
+def log_sum_exp(x: Array) -> float:
+    top = x.max()
+    return float(top + np.log(np.exp(x - top).sum())) if np.isfinite(top) else -np.inf
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Probabilities after the rules, and how far ahead the best token was of the next in logits."""
+
+    probs: Array
+    logprobs: Array
+    margin: float
+
+
+def apply(
+    logits: Array,
+    chosen: list[int],
+    sp: Special,
+    space: int,
+    p: Settings,
+    n_audio_ctx: int,
+    has_ts: bool,
+    seek_delta: int,
+) -> Choice:
+    """Apply every rule to one row of logits. `chosen` are the tokens of this window so far, `space` the id of " "."""
+    x = np.array(logits)
+    beg, first = sp.beg, not chosen
+
+    def ban(ids: Any) -> None:
+        x[ids] = -np.inf
+
+    if p.suppress_blank and first:
+        ban([sp.eot, space])
+    ban(sp.no_timestamps)
+    if p.no_timestamps:
+        ban(slice(beg, None))
+    if p.max_tokens and not p.single_segment and not p.no_timestamps and len(chosen) >= p.max_tokens:
+        ban(slice(0, sp.eot))
+    ban([sp.sot, sp.nosp, sp.solm, sp.translate, sp.transcribe, sp.prev])
+    ban(slice(sp.lang, sp.lang + 100))
+
+    last_is_ts = bool(chosen) and chosen[-1] >= beg
+    before_is_ts = len(chosen) < 2 or chosen[-2] >= beg
+    if last_is_ts:
+        ban(slice(beg, None) if before_is_ts else slice(0, sp.eot))
+    if first and p.max_initial_ts > 0:
+        latest = int(p.max_initial_ts / (30 / n_audio_ctx) + 0.5)
+        ban(slice(beg + latest + 1, None))
+    if has_ts:
+        ban(slice(beg, beg + seek_delta // 2))
+
+    logprobs = log_softmax(x)
+    margin = np.inf
+    stamps, words = log_sum_exp(logprobs[beg:]), float(logprobs[:beg].max())
+    if np.isfinite(stamps) and np.isfinite(words):
+        margin = abs(stamps - words)  # a close call between "some timestamp" and "this word" counts as a near tie
+    if stamps > words:
+        logprobs[:beg] = -np.inf
+    ranked = np.sort(logprobs[np.isfinite(logprobs)])
+    if len(ranked) > 1:
+        margin = min(margin, float(ranked[-1] - ranked[-2]))
+    return Choice(np.exp(logprobs), logprobs, margin)
