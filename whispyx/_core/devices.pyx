@@ -1,0 +1,327 @@
+"""The device table of the process: what the loaded plugins offer, and which devices a model shall run on.
+
+Upstream's own registry (libggml) is not linked; this table stands in its place. Plugins are never unloaded, so a
+`Device`, once made, stays valid until the process ends.
+"""
+
+from __future__ import annotations
+
+cimport cython
+from libc.stdint cimport uintptr_t
+
+from whispyx._ggml.ggml cimport ggml_version as c_ggml_version
+from whispyx._ggml.ggml_backend cimport (
+    GGML_BACKEND_DEVICE_TYPE_ACCEL,
+    GGML_BACKEND_DEVICE_TYPE_CPU,
+    GGML_BACKEND_DEVICE_TYPE_GPU,
+    GGML_BACKEND_DEVICE_TYPE_IGPU,
+    GGML_BACKEND_DEVICE_TYPE_META,
+    ggml_backend_dev_description,
+    ggml_backend_dev_memory,
+    ggml_backend_dev_name,
+    ggml_backend_dev_t,
+    ggml_backend_dev_type_,
+    ggml_backend_feature,
+    ggml_backend_get_features_t,
+    ggml_backend_reg_dev_count,
+    ggml_backend_reg_dev_get,
+    ggml_backend_reg_get_proc_address,
+    ggml_backend_reg_t,
+)
+
+from whispyx.errors import (
+    BackendAbiError,
+    BackendLoadError,
+    BackendNotFoundError,
+    BackendUnsupportedError,
+    ParamsError,
+    StateError,
+)
+
+__all__ = ["Device", "base_library", "cpu_device", "devices", "ggml_version", "register_backend", "select"]
+
+# Only the members that are looked at before the plugin's own functions may be called.
+cdef extern from "ggml-backend-impl.h" nogil:
+    const int GGML_BACKEND_API_VERSION
+
+    struct reg_i "ggml_backend_reg_i":
+        void * get_name
+        void * get_device_count
+        void * get_device
+
+    struct reg_layout "ggml_backend_reg":
+        int api_version
+        reg_i iface
+
+    struct device_i "ggml_backend_device_i":
+        void * get_name
+        void * get_description
+        void * get_memory
+        void * get_type
+        void * get_props
+        void * init_backend
+        void * get_buffer_type
+        void * supports_op
+        void * supports_buft
+
+    struct device_layout "ggml_backend_device":
+        device_i iface
+
+cdef extern from "dlfcn.h" nogil:
+    ctypedef struct Dl_info:
+        const char * dli_fname
+
+    int dladdr(const void * address, Dl_info * info)
+
+cdef dict KINDS = {
+    <int>GGML_BACKEND_DEVICE_TYPE_CPU: "CPU",
+    <int>GGML_BACKEND_DEVICE_TYPE_GPU: "GPU",
+    <int>GGML_BACKEND_DEVICE_TYPE_IGPU: "IGPU",
+    <int>GGML_BACKEND_DEVICE_TYPE_ACCEL: "ACCEL",
+    <int>GGML_BACKEND_DEVICE_TYPE_META: "META",
+}
+
+# Registration order. A plugin's entry is replaced as a whole and never shrinks, so a reader that holds the GIL
+# always sees complete plugins.
+cdef tuple table = ()
+cdef dict by_registration = {}
+
+
+@cython.final
+cdef class Device:
+    """One compute device that a loaded plugin offers. Made by `register_backend` only; immutable."""
+
+    def __init__(self):
+        raise TypeError("a Device comes from whispyx.plugins; it cannot be made by hand")
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name!r} kind={self.kind} backend={self.backend}:{self.index}>"
+
+    cdef int check(self) except -1:
+        if self.dev == NULL:
+            raise StateError("this Device was made by hand and stands for no device")
+        return 0
+
+    cdef void * proc(self, const char * name) except? NULL:
+        """Return the address of a function that the plugin offers by name, NULL when it does not offer it."""
+        self.check()
+        return ggml_backend_reg_get_proc_address(self.reg, name)
+
+    def memory(self) -> tuple[int, int]:
+        """Return (free, total) memory of the device in bytes; (0, 0) when it does not say."""
+        cdef size_t free = 0
+        cdef size_t total = 0
+        self.check()
+        with nogil:
+            ggml_backend_dev_memory(self.dev, &free, &total)
+        return free, total
+
+    def features(self) -> dict[str, str]:
+        """Return what the plugin says about itself, for example ``{"AVX2": "1"}``; empty when it says nothing."""
+        cdef ggml_backend_get_features_t ask = <ggml_backend_get_features_t>self.proc(b"ggml_backend_get_features")
+        cdef ggml_backend_feature * item
+        result = {}
+        if ask == NULL:
+            return result
+        item = ask(self.reg)
+        while item != NULL and item.name != NULL:
+            result[text(item.name)] = text(item.value)
+            item += 1
+        return result
+
+
+cdef str text(const char * value):
+    return "" if value == NULL else (<bytes>value).decode("utf-8", "replace")
+
+
+def ggml_version() -> str:
+    """Return the version of the ggml base library that the core is linked to."""
+    return text(c_ggml_version())
+
+
+def base_library() -> str:
+    """Return the path of the library that the core's ggml calls go to."""
+    cdef Dl_info info
+    if dladdr(<const void *>&c_ggml_version, &info) == 0 or info.dli_fname == NULL:
+        raise BackendLoadError("the dynamic linker does not say which library the ggml functions come from")
+    return text(info.dli_fname)
+
+
+cdef int check_device(ggml_backend_dev_t dev, size_t i) except -1:
+    cdef device_layout * layout = <device_layout *>dev
+    if dev == NULL:
+        raise BackendLoadError(f"it counts device {i} but returns NULL for it")
+    cdef device_i * f = &layout.iface
+    if (
+        f.get_name == NULL or f.get_description == NULL or f.get_memory == NULL or f.get_type == NULL
+        or f.get_props == NULL or f.init_backend == NULL or f.get_buffer_type == NULL or f.supports_op == NULL
+        or f.supports_buft == NULL
+    ):
+        raise BackendLoadError(f"its device {i} leaves a function unset that ggml requires")
+    return 0
+
+
+def register_backend(reg_address: int, plugin: str, path: str) -> tuple[Device, ...]:
+    """Add the devices of a plugin to the table.
+
+    Parameters
+    ----------
+    reg_address : int
+        What the plugin's `ggml_backend_init` returned.
+    plugin : str
+        Name of the plugin, in lower case.
+    path : str
+        File the plugin was loaded from.
+
+    Returns
+    -------
+    tuple of Device
+        The devices of this plugin. Registering the same address again changes nothing and returns the same objects.
+
+    Raises
+    ------
+    BackendAbiError
+        The plugin was made for another version of ggml's backend interface. No other field has been read then.
+    BackendUnsupportedError
+        The plugin has no device on this machine.
+    BackendLoadError
+        The plugin breaks ggml's interface, or one of its devices has a name that is taken.
+    """
+    global table
+    cdef uintptr_t address = reg_address
+    cdef reg_layout * layout = <reg_layout *>address
+    cdef ggml_backend_reg_t reg = <ggml_backend_reg_t>address
+    cdef ggml_backend_dev_t dev
+    cdef Device device
+    cdef size_t i, count
+    if address == 0:
+        raise BackendLoadError("its ggml_backend_init returned NULL")
+    if address in by_registration:
+        return by_registration[address]
+    if layout.api_version != GGML_BACKEND_API_VERSION:
+        raise BackendAbiError(
+            f"it speaks version {layout.api_version} of ggml's backend interface and this build needs version "
+            f"{GGML_BACKEND_API_VERSION}; build it against ggml {ggml_version()}"
+        )
+    if layout.iface.get_name == NULL or layout.iface.get_device_count == NULL or layout.iface.get_device == NULL:
+        raise BackendLoadError("it leaves a registration function unset that ggml requires")
+    count = ggml_backend_reg_dev_count(reg)
+    if count == 0:
+        raise BackendUnsupportedError("it finds no device on this machine")
+    taken = {(<Device>known).name.casefold(): known for known in table}
+    found = []
+    for i in range(count):
+        dev = ggml_backend_reg_dev_get(reg, i)
+        check_device(dev, i)
+        device = Device.__new__(Device)
+        device.dev = dev
+        device.reg = reg
+        device.name = text(ggml_backend_dev_name(dev))
+        device.description = text(ggml_backend_dev_description(dev))
+        device.kind = KINDS.get(<int>ggml_backend_dev_type_(dev))
+        device.backend = plugin
+        device.index = <int>i
+        device.plugin_path = path
+        if not device.name or device.kind is None:
+            raise BackendLoadError(f"its device {i} has no name or an unknown type")
+        other = taken.setdefault(device.name.casefold(), device)
+        if other is not device:
+            raise BackendLoadError(
+                f"it has a device named {device.name!r}, but plugin {(<Device>other).backend!r} "
+                f"({(<Device>other).plugin_path}) already has one of that name"
+            )
+        found.append(device)
+    by_registration[address] = tuple(found)
+    table = table + tuple(found)
+    return by_registration[address]
+
+
+def devices() -> tuple[Device, ...]:
+    """Return every device that is known now, in the order of registration."""
+    return table
+
+
+def cpu_device() -> Device:
+    """Return the CPU device: that of the plugin "cpu", which offers the thread pool, before any other of this kind.
+
+    Raises
+    ------
+    BackendNotFoundError
+        No CPU plugin has been loaded.
+    """
+    found = [device for device in table if (<Device>device).kind == "CPU"]
+    for device in found:
+        if (<Device>device).backend == "cpu":
+            return device
+    if found:
+        return found[0]
+    raise BackendNotFoundError(
+        "no CPU device: no CPU plugin has been loaded; call whispyx.plugins.load() first, and if that does not help, "
+        "`python -m whispyx.plugins` shows which plugins were found and why each was refused"
+    )
+
+
+cdef str listing():
+    if not table:
+        return "none is loaded"
+    return ", ".join(f"{(<Device>d).name} ({(<Device>d).backend}:{(<Device>d).index})" for d in table)
+
+
+cdef Device find(object wanted):
+    if not isinstance(wanted, str):
+        raise ParamsError(f"a device is named by a str, not by {type(wanted).__name__}")
+    name = wanted.strip().casefold()
+    for device in table:
+        if (<Device>device).name.casefold() == name:
+            return device
+    plugin, colon, index = name.partition(":")
+    for device in table:
+        if (<Device>device).backend == plugin and str((<Device>device).index) == (index if colon else "0"):
+            return device
+    raise BackendNotFoundError(f"there is no device {wanted!r}; the devices are: {listing()}")
+
+
+def select(use_gpu: bool = True, gpu_device: int = 0, names: Sequence[str] | None = None) -> list[Device]:
+    """Return the devices a model shall run on, in the order the scheduler prefers them. The CPU is always the last.
+
+    Parameters
+    ----------
+    use_gpu : bool
+        Put a GPU first when there is one.
+    gpu_device : int
+        Which GPU, from 0. Integrated GPUs count after the others.
+    names : sequence of str, optional
+        Exactly these devices, best first, instead of `use_gpu` and `gpu_device`: device names (``"Vulkan0"``), plugin
+        names (``"vulkan"``, its first device) or ``"plugin:index"``. Case does not matter, repetitions are dropped,
+        and the CPU moves to the end wherever it stands and is added when missing.
+
+    Raises
+    ------
+    BackendNotFoundError
+        A name is unknown, `gpu_device` is larger than 0 and there are not that many GPUs, or there is no CPU device.
+    ParamsError
+        `gpu_device` is negative, or `names` is not a sequence of str.
+    """
+    cdef Device device
+    cpu = cpu_device()
+    chosen = []
+    if names is not None:
+        if isinstance(names, (str, bytes)):
+            raise ParamsError("names is a sequence of device names, not one string")
+        for name in names:
+            device = find(name)
+            if device is not cpu and device not in chosen:
+                chosen.append(device)
+        return [*chosen, cpu]
+    if gpu_device < 0:
+        raise ParamsError(f"gpu_device is {gpu_device}, but it counts from 0")
+    if use_gpu:
+        gpus = [d for d in table if (<Device>d).kind == "GPU"] + [d for d in table if (<Device>d).kind == "IGPU"]
+        if gpu_device < len(gpus):
+            chosen.append(gpus[gpu_device])
+        elif gpu_device > 0:
+            raise BackendNotFoundError(
+                f"gpu_device is {gpu_device}, but there are {len(gpus)} GPUs; the devices are: {listing()}"
+            )
+    chosen.extend(d for d in table if (<Device>d).kind == "ACCEL")
+    return [*chosen, cpu]

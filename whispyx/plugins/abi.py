@@ -1,0 +1,234 @@
+"""The C side of a plugin: open its library, check that it fits this process, call its two functions.
+
+The only module that uses cffi (in ABI mode: nothing is compiled, the declarations below are all it needs).
+
+A library that has been opened is never closed. Backends start threads and drivers that outlive any handle, and the
+devices they registered stay in the table for the life of the process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from functools import lru_cache
+from typing import Any, Final
+
+import cffi
+
+from whispyx._core.devices import base_library, ggml_version
+from whispyx.errors import BackendAbiError, BackendLoadError
+from whispyx.plugins import elf
+
+__all__ = ["Library", "base_path", "open_plugin"]
+
+ffi: Final = cffi.FFI()
+ffi.cdef(
+    """
+    void *       ggml_backend_init(void);
+    int          ggml_backend_score(void);
+    const char * whispyx_plugin_ggml_version(void);
+
+    /* never called: any function of the base library, to see which base a library is bound to */
+    void         ggml_backend_buffer_init(void);
+
+    typedef struct {
+        const char * dli_fname;
+        void *       dli_fbase;
+        const char * dli_sname;
+        void *       dli_saddr;
+    } Dl_info;
+    int dladdr(const void * address, Dl_info * info);
+    """
+)
+
+BASE_PROBE: Final = "ggml_backend_buffer_init"
+BASE_FILE: Final = "libwhispyx-ggml-base.so"
+FOREIGN_BASE: Final = re.compile(r"libggml(-base|-cpu)?\.so(\.\d+)*")
+HAS_ELF: Final = sys.platform.startswith(("linux", "freebsd"))
+
+
+class Library:
+    """An opened plugin that has passed every check that needs no call of `ggml_backend_init`.
+
+    Attributes
+    ----------
+    path : str
+    score : int
+        How well it suits this machine, larger is better; 0 means not at all. 1 when the plugin does not say.
+    scored : bool
+        Whether the plugin exports a score function.
+    version : str or None
+        The ggml it was built from; None when it does not say.
+    """
+
+    def __init__(self, path: str, lib: Any, score: int, scored: bool, version: str | None) -> None:
+        self.path = path
+        self.score = score
+        self.scored = scored
+        self.version = version
+        self._lib = lib
+
+    def init(self) -> int:
+        """Start the backend and return the address of its registration.
+
+        Raises
+        ------
+        BackendLoadError
+            The backend refused to start.
+        """
+        address = int(ffi.cast("uintptr_t", self._lib.ggml_backend_init()))
+        if address == 0:
+            raise BackendLoadError(
+                "it refused to start (its ggml_backend_init returned NULL); often a driver or a device is missing"
+            )
+        return address
+
+
+# Every handle that was ever opened, so that cffi never closes one.
+_opened: dict[str, Any] = {}
+
+
+def open_plugin(path: str) -> Library:
+    """Open the library at `path` (absolute) and check that it is a plugin for this process.
+
+    Raises
+    ------
+    BackendLoadError
+        There is no such file, it is not a loadable library, something it depends on is missing, or it is no plugin.
+    BackendAbiError
+        It was built for another ggml than the one in this process.
+    """
+    _check_file(path)
+    lib = _dlopen(path)
+    if _symbol(lib, "ggml_backend_init") is None:
+        raise BackendLoadError("it is a library but not a ggml plugin: it does not export ggml_backend_init")
+    _check_base(lib)
+    version = _version(lib)
+    scored = _symbol(lib, "ggml_backend_score") is not None
+    score = int(lib.ggml_backend_score()) if scored else 1
+    return Library(path, lib, score, scored, version)
+
+
+def _check_file(path: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise BackendLoadError(f"there is no such file ({error.strerror or error})") from error
+    if stat.S_ISDIR(mode):
+        raise BackendLoadError("it is a directory, not a library")
+    if not stat.S_ISREG(mode):
+        raise BackendLoadError("it is not a regular file")
+    if not os.access(path, os.R_OK):
+        raise BackendLoadError("the file cannot be read: permission denied")
+    if not HAS_ELF:
+        return
+    found = elf.inspect(path)
+    if found.machine != _machine():
+        raise BackendLoadError("the file is a library for another kind of processor")
+    for needed in found.needed:
+        if FOREIGN_BASE.fullmatch(needed):
+            raise BackendAbiError(
+                f"it is linked to {needed}, another ggml than the {BASE_FILE} of this process; "
+                f"link it to {BASE_FILE} instead"
+            )
+
+
+def _dlopen(path: str) -> Any:
+    known = _opened.get(path)
+    if known is not None:
+        return known
+    flags = ffi.RTLD_NOW | ffi.RTLD_LOCAL | getattr(ffi, "RTLD_NODELETE", 0)
+    if _global_ggml() is not None:
+        # Some other package, or the program itself, shows its ggml to every library of the process. Ours must come
+        # first for our plugins; only in this case, because it also hides a replaced malloc from them.
+        flags |= getattr(ffi, "RTLD_DEEPBIND", 0)
+    try:
+        lib = ffi.dlopen(path, flags)
+    except OSError as error:
+        raise BackendLoadError(f"the dynamic linker refuses it: {_reason(error, path)}") from error
+    _opened[path] = lib
+    return lib
+
+
+def _reason(error: OSError, path: str) -> str:
+    """Return the linker's own words: cffi puts the path before them, and the linker often once more."""
+    text = str(error)
+    for prefix in (f"cannot load library '{path}': ", f"cannot load library {path}: ", f"{path}: "):
+        text = text.removeprefix(prefix)
+    return text
+
+
+def _symbol(lib: Any, name: str) -> Any:
+    try:
+        return ffi.addressof(lib, name)
+    except AttributeError:
+        return None
+
+
+def _owner(function: Any) -> str | None:
+    """Return the real path of the library that holds `function`."""
+    info = ffi.new("Dl_info *")
+    if _program().dladdr(ffi.cast("void *", function), info) == 0 or info.dli_fname == ffi.NULL:
+        return None
+    return os.path.realpath(os.fsdecode(ffi.string(info.dli_fname)))
+
+
+@lru_cache(maxsize=None)
+def _program() -> Any:
+    return ffi.dlopen(None)
+
+
+def base_path() -> str:
+    """Return the real path of the ggml base library that the core uses.
+
+    Raises
+    ------
+    BackendAbiError
+        It is not ours.
+    """
+    path = os.path.realpath(base_library())
+    if os.path.basename(path) != BASE_FILE:
+        raise BackendAbiError(
+            f"the core of whispyx is bound to {path}, which another package or the program put in front of "
+            f"{BASE_FILE}; import whispyx before it, or keep it from loading its libraries with RTLD_GLOBAL"
+        )
+    return path
+
+
+@lru_cache(maxsize=None)
+def _machine() -> int:
+    return elf.inspect(base_path()).machine
+
+
+def _global_ggml() -> str | None:
+    """Return the library whose ggml every library of the process sees; None when there is none but ours."""
+    function = _symbol(_program(), BASE_PROBE)
+    owner = None if function is None else _owner(function)
+    return None if owner == base_path() else owner
+
+
+def _check_base(lib: Any) -> None:
+    function = _symbol(lib, BASE_PROBE)
+    # A plugin that calls nothing of ggml need not be linked to it.
+    if function is None:
+        return
+    owner = _owner(function)
+    if owner != base_path():
+        raise BackendAbiError(f"it brings a ggml of its own ({owner}); link it to {BASE_FILE} instead")
+
+
+def _version(lib: Any) -> str | None:
+    if _symbol(lib, "whispyx_plugin_ggml_version") is None:
+        return None
+    raw = lib.whispyx_plugin_ggml_version()
+    if raw == ffi.NULL:
+        return None
+    version = ffi.string(raw).decode("utf-8", "replace")
+    if version != ggml_version():
+        raise BackendAbiError(
+            f"it was built from ggml {version} and this process runs ggml {ggml_version()}; "
+            f"build it again against ggml {ggml_version()}"
+        )
+    return version

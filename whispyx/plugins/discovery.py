@@ -1,0 +1,276 @@
+"""Which plugin files there are, and which of them the user asked for. Nothing is opened here.
+
+Places, in this order: files named in a selection, the folders of ``WHISPYX_BACKEND_PATH``, Python packages with an entry
+point in the group ``whispyx.backends``, the folder inside the package. Every path is absolute: neither the working
+directory nor the folder of the interpreter is ever searched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, Union
+
+from whispyx.errors import ParamsError
+
+__all__ = [
+    "BACKEND_VARIABLE",
+    "ENTRY_POINT_GROUP",
+    "PATH_VARIABLE",
+    "Candidate",
+    "Discovery",
+    "Problem",
+    "Selection",
+    "Wish",
+    "discover",
+    "environment_selection",
+    "file_candidate",
+    "package_folder",
+    "parse_selection",
+]
+
+BACKEND_VARIABLE: Final = "WHISPYX_BACKEND"
+PATH_VARIABLE: Final = "WHISPYX_BACKEND_PATH"
+ENTRY_POINT_GROUP: Final = "whispyx.backends"
+
+FILE_NAME: Final = re.compile(r"libggml-(?P<name>[A-Za-z0-9_]+)(-(?P<tag>[A-Za-z0-9_.-]+))?\.so")
+NAME: Final = re.compile(r"(?P<name>[A-Za-z0-9_]+)(:(?P<index>[0-9]{1,4}))?")
+# Upstream's base library has a name of the same shape as a plugin's.
+NOT_PLUGINS: Final = frozenset({"base"})
+
+SelectionLike = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file whose name says that it is a plugin.
+
+    Attributes
+    ----------
+    path : str
+        Absolute path.
+    name : str
+        What users call the plugin, in lower case ("cpu", "vulkan").
+    tag : str
+        Tells variants of one plugin apart ("zen4"); empty when there is no need to.
+    source : str
+        Who named the file.
+    """
+
+    path: str
+    name: str
+    tag: str
+    source: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The same file found twice under the same name is one candidate."""
+        return (os.path.realpath(self.path), self.name)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A place that could not be searched."""
+
+    place: str
+    name: str
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What a search found: candidates in order of precedence, the places searched, and what went wrong."""
+
+    candidates: tuple[Candidate, ...]
+    searched: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One entry of a selection: the file at `path`, or the plugin or device called `name`."""
+
+    text: str
+    name: str
+    index: int = 0
+    path: str | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the user asked for, best first, and where (for messages)."""
+
+    wishes: tuple[Wish, ...]
+    origin: str
+
+
+def parse_selection(value: SelectionLike, origin: str = "backend") -> Selection:
+    """Read a selection: a comma-separated string, or a sequence with one entry per item.
+
+    Raises
+    ------
+    ParamsError
+        The selection is empty, an entry is, or an entry is a relative path or malformed.
+    """
+    items: list[str]
+    if isinstance(value, str):
+        items = value.split(",")
+    elif isinstance(value, os.PathLike):
+        items = [os.fspath(value)]
+    elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
+        items = []
+        for item in value:
+            path = os.fspath(item) if isinstance(item, os.PathLike) else item
+            if not isinstance(path, str):
+                raise ParamsError(f"{origin} holds a {type(item).__name__}; every entry is a str or a path")
+            items.append(path)
+    else:
+        raise ParamsError(f"{origin} is a {type(value).__name__}; give a str, a path, or a sequence of them")
+    if not any(item.strip() for item in items):
+        raise ParamsError(f"{origin} is empty; name a plugin (for example 'cpu'), or leave it out to use what is found")
+    return Selection(tuple(_wish(item.strip(), origin) for item in items), origin)
+
+
+def _wish(text: str, origin: str) -> Wish:
+    if not text:
+        raise ParamsError(f"{origin} has an empty entry; write names separated by single commas, for example 'blas,cpu'")
+    if os.sep in text or text.startswith("~") or text.endswith(".so"):
+        path = os.path.expanduser(text)
+        if not os.path.isabs(path):
+            raise ParamsError(
+                f"{origin} names the relative path {text!r}; plugins are opened by absolute path only, "
+                "so write the whole path"
+            )
+        candidate = file_candidate(path, origin)
+        return Wish(text, candidate.name, path=candidate.path)
+    match = NAME.fullmatch(text)
+    if match is None:
+        raise ParamsError(
+            f"{origin} has the entry {text!r}; an entry is a plugin ('vulkan'), a device of it ('vulkan:0') "
+            "or the absolute path of a plugin file"
+        )
+    return Wish(text, match["name"].lower(), index=int(match["index"] or 0))
+
+
+def file_candidate(path: str, source: str) -> Candidate:
+    """Return the candidate for a file that was named by hand.
+
+    Raises
+    ------
+    ParamsError
+        The file's name does not have the shape of a plugin's name.
+    """
+    found = _candidate(os.path.normpath(path), source)
+    if found is None:
+        raise ParamsError(
+            f"{source} names {path!r}; a plugin file is called libggml-NAME.so or libggml-NAME-TAG.so, where NAME is "
+            "what users call the plugin"
+        )
+    return found
+
+
+def _candidate(path: str, source: str) -> Candidate | None:
+    match = FILE_NAME.fullmatch(os.path.basename(path))
+    if match is None or match["name"].lower() in NOT_PLUGINS:
+        return None
+    return Candidate(path, match["name"].lower(), match["tag"] or "", source)
+
+
+def environment_selection() -> Selection | None:
+    """Return what ``WHISPYX_BACKEND`` asks for. A blank value counts as unset, as ``WHISPYX_BACKEND= command`` means."""
+    value = os.environ.get(BACKEND_VARIABLE, "")
+    return parse_selection(value, BACKEND_VARIABLE) if value.strip() else None
+
+
+def extra_folders() -> list[str]:
+    """Return the folders of ``WHISPYX_BACKEND_PATH``. Empty entries do not mean the working directory, but nothing."""
+    folders = []
+    for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep):
+        if not entry.strip():
+            continue
+        folder = os.path.expanduser(entry.strip())
+        if not os.path.isabs(folder):
+            raise ParamsError(
+                f"{PATH_VARIABLE} names the relative folder {entry!r}; plugins are searched in absolute folders only, "
+                "so write the whole path"
+            )
+        folders.append(os.path.normpath(folder))
+    return folders
+
+
+def package_folder() -> str:
+    """Return the folder of the plugins that were built with whispyx."""
+    return str(Path(__file__).resolve().parent.parent / "_native" / "plugins")
+
+
+def discover(only: frozenset[str] | None = None) -> Discovery:
+    """Look into every place.
+
+    Parameters
+    ----------
+    only : frozenset of str, optional
+        Names that matter; packages that offer other plugins through an entry point are not imported.
+    """
+    candidates: list[Candidate] = []
+    problems: list[Problem] = []
+    searched: list[str] = []
+    for folder in extra_folders():
+        _scan(folder, PATH_VARIABLE, candidates, problems)
+        searched.append(folder)
+    for entry in sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name):
+        if only is None or entry.name.lower() in only:
+            _ask(entry, candidates, problems)
+        searched.append(f"entry point {entry.name} ({entry.value})")
+    _scan(package_folder(), "package", candidates, problems)
+    searched.append(package_folder())
+    unique = {candidate.key: candidate for candidate in reversed(candidates)}
+    return Discovery(tuple(reversed(unique.values())), tuple(searched), tuple(problems))
+
+
+def _scan(folder: str, source: str, candidates: list[Candidate], problems: list[Problem]) -> None:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        reason = f"the folder cannot be searched: {error.strerror or error}"
+        if source == "package":
+            reason += "; this whispyx was built without plugins"
+        problems.append(Problem(folder, "", source, reason))
+        return
+    for name in names:
+        found = _candidate(os.path.join(folder, name), source)
+        if found is not None:
+            candidates.append(found)
+
+
+def _ask(entry: metadata.EntryPoint, candidates: list[Candidate], problems: list[Problem]) -> None:
+    """Add what an entry point offers. It runs code of another package, so anything may go wrong in it."""
+    source = f"entry point {entry.name}"
+    try:
+        value = entry.load()
+        paths = _paths(value() if callable(value) else value)
+    except Exception as error:
+        problems.append(Problem(entry.value, entry.name.lower(), source, f"it failed with {error!r}"))
+        return
+    for path in paths:
+        found = _candidate(os.path.normpath(path), source) if os.path.isabs(path) else None
+        if found is None or found.name != entry.name.lower():
+            reason = f"it must offer absolute paths of files called libggml-{entry.name}[-TAG].so, not {path!r}"
+            problems.append(Problem(entry.value, entry.name.lower(), source, reason))
+        else:
+            candidates.append(found)
+
+
+def _paths(value: Any) -> list[str]:
+    items: Iterable[Any] = [value] if isinstance(value, (str, os.PathLike)) else value
+    paths = []
+    for item in items:
+        path = os.fspath(item)
+        if not isinstance(path, str):
+            raise TypeError(f"a path is a str, not {type(path).__name__}")
+        paths.append(path)
+    return paths

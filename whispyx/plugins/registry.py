@@ -1,0 +1,309 @@
+"""Loads plugins: the best file of each name, exactly once, and remembers what became of every other one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+from whispyx._core import devices as table
+from whispyx.errors import BackendError, BackendNotFoundError, BackendUnsupportedError
+from whispyx.plugins import abi, discovery
+from whispyx.plugins.discovery import Candidate, Discovery, Problem, Selection, SelectionLike, Wish
+from whispyx.plugins.report import LOADED, OUTSCORED, REFUSED, UNUSED, PluginRecord, Report
+
+__all__ = ["load", "report", "resolve"]
+
+log: Final = logging.getLogger("whispyx.plugins")
+
+CPU: Final = "cpu"
+
+
+@dataclass
+class Entry:
+    """What is known about one candidate."""
+
+    candidate: Candidate
+    library: abi.Library | None = None
+    error: BackendError | None = None
+    devices: tuple[table.Device, ...] = field(default=())
+
+    def record(self, winner: Entry | None) -> PluginRecord:
+        c, lib = self.candidate, self.library
+        if self.devices:
+            status, reason = LOADED, ""
+        elif self.error is not None:
+            status, reason = REFUSED, str(self.error)
+        elif winner is not None and lib is not None:
+            status, reason = OUTSCORED, f"{winner.candidate.path} is loaded under this name and suits this machine better"
+        elif winner is not None:
+            status, reason = UNUSED, f"{winner.candidate.path} is loaded under this name"
+        else:
+            status, reason = UNUSED, "it was not asked for"
+        notes = []
+        if lib is not None and lib.version is None:
+            notes.append("ggml version not stated")
+        if lib is not None and not lib.scored:
+            notes.append("score not stated")
+        return PluginRecord(
+            path=c.path,
+            name=c.name,
+            tag=c.tag,
+            source=c.source,
+            status=status,
+            score=lib.score if lib is not None and lib.scored else None,
+            version=lib.version if lib is not None else None,
+            reason=reason,
+            notes=tuple(notes),
+            devices=tuple(device.name for device in self.devices),
+        )
+
+
+class Registry:
+    """The plugins of the process. One instance; every method holds its lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._entries: dict[tuple[str, str], Entry] = {}
+        self._loaded: dict[str, Entry] = {}
+        self._problems: dict[tuple[str, str], Problem] = {}
+        self._searched: tuple[str, ...] = ()
+        self._selected: tuple[str, ...] | None = None
+
+    def load(self, backend: SelectionLike | None) -> Report:
+        selection = discovery.environment_selection() if backend is None else discovery.parse_selection(backend)
+        with self._lock:
+            if selection is None:
+                self._load_all()
+                self._selected = None
+            else:
+                self._selected = self._load_selection(selection)
+            return self.report()
+
+    def report(self) -> Report:
+        with self._lock:
+            records = [e.record(self._loaded.get(e.candidate.name)) for e in self._entries.values()]
+            records += [
+                PluginRecord(p.place, p.name, "", p.source, REFUSED, reason=p.reason) for p in self._problems.values()
+            ]
+            return Report(tuple(records), self._selected, self._searched, table.ggml_version(), abi.base_path())
+
+    # Nothing was selected: take what works, remember what does not.
+
+    def _load_all(self) -> None:
+        found = self._discover(None)
+        for name in dict.fromkeys(candidate.name for candidate in found.candidates):
+            self._load_any(name, found)
+
+    def _load_any(self, name: str, found: Discovery) -> None:
+        """Load the best file of this name that works; one that has been refused before is not tried again."""
+        if name in self._loaded:
+            return
+        entries = self._open_each(name, found)
+        for entry in sorted((e for e in entries if e.error is None), key=_score, reverse=True):
+            try:
+                self._start(entry)
+                return
+            except BackendError:
+                log.info("plugin %r (%s) is refused: %s", name, entry.candidate.path, entry.error)
+
+    # Something was selected: exactly that, or an error.
+
+    def _load_selection(self, selection: Selection) -> tuple[str, ...]:
+        found = self._discover(frozenset(wish.name for wish in selection.wishes) | {CPU})
+        for wish in selection.wishes:
+            if wish.path is not None:
+                self._load_file(wish.path, selection.origin)
+        for wish in selection.wishes:
+            if wish.path is None and wish.name not in self._loaded and not _is_device(wish.text):
+                self._load_named(wish, selection, found)
+        self._load_any(CPU, found)
+        self._require_cpu(found)
+        return tuple(device.name for device in table.select(names=[self._device(w, selection) for w in selection.wishes]))
+
+    def _load_file(self, path: str, origin: str) -> None:
+        candidate = discovery.file_candidate(path, origin)
+        entry = self._entries.setdefault(candidate.key, Entry(candidate))
+        loaded = self._loaded.get(candidate.name)
+        if loaded is entry:
+            return
+        if loaded is not None:
+            raise BackendError(
+                f"plugin {candidate.name!r} is already loaded from {loaded.candidate.path} and a process can hold only "
+                f"one file of a name; choose {path} before the first model is made, for example with "
+                f"{discovery.BACKEND_VARIABLE}"
+            )
+        self._open(entry, again=True)
+        if entry.error is None:
+            self._refuse_unsupported(entry)
+        if entry.error is not None:
+            raise _named(entry.error, candidate)
+        try:
+            self._start(entry)
+        except BackendError as error:
+            raise _named(error, candidate) from error
+
+    def _load_named(self, wish: Wish, selection: Selection, found: Discovery) -> None:
+        for problem in found.problems:
+            if problem.name == wish.name:
+                raise BackendError(f"plugin {wish.name!r} ({problem.source}, {problem.place}): {problem.reason}")
+        entries = self._open_each(wish.name, found, again=True)
+        if not entries:
+            raise BackendNotFoundError(
+                f"{selection.origin} asks for {wish.text!r}, but there is no plugin and no device of that name; "
+                f"{_known(found)}"
+            )
+        for entry in entries:
+            # A variant that is sound but for another machine is what variants are for; any other failure is an error.
+            if entry.error is not None and (entry.library is None or entry.library.score > 0):
+                raise _named(entry.error, entry.candidate)
+        usable = [entry for entry in entries if entry.error is None]
+        if not usable:
+            error = entries[0].error
+            assert error is not None
+            raise _named(error, entries[0].candidate)
+        best = max(usable, key=_score)
+        try:
+            self._start(best)
+        except BackendError as error:
+            raise _named(error, best.candidate) from error
+
+    def _require_cpu(self, found: Discovery) -> None:
+        if CPU in self._loaded:
+            return
+        entries = (self._entries[candidate.key] for candidate in found.candidates if candidate.name == CPU)
+        reasons = [f"{entry.candidate.path}: {entry.error}" for entry in entries]
+        raise BackendNotFoundError(
+            f"no CPU plugin could be loaded, and every model needs one; {'; '.join(reasons) or _known(found)}"
+        )
+
+    def _device(self, wish: Wish, selection: Selection) -> str:
+        """Return the name of the device that a wish means."""
+        entry = self._loaded.get(wish.name)
+        if entry is None:
+            return wish.text
+        if wish.index >= len(entry.devices):
+            names = ", ".join(f"{wish.name}:{d.index} ({d.name})" for d in entry.devices)
+            raise BackendNotFoundError(
+                f"{selection.origin} asks for {wish.text!r}, but the devices of plugin {wish.name!r} are: {names}"
+            )
+        return entry.devices[wish.index].name
+
+    # The steps of one file.
+
+    def _discover(self, only: frozenset[str] | None) -> Discovery:
+        found = discovery.discover(only)
+        for candidate in found.candidates:
+            self._entries.setdefault(candidate.key, Entry(candidate))
+        for problem in found.problems:
+            if (problem.place, problem.reason) not in self._problems:
+                log.info("%s (%s): %s", problem.place, problem.source, problem.reason)
+        self._problems = {(p.place, p.reason): p for p in found.problems}
+        self._searched = found.searched
+        return found
+
+    def _open_each(self, name: str, found: Discovery, again: bool = False) -> list[Entry]:
+        entries = [self._entries[candidate.key] for candidate in found.candidates if candidate.name == name]
+        for entry in entries:
+            self._open(entry, again)
+            if entry.error is None:
+                self._refuse_unsupported(entry)
+        return entries
+
+    def _open(self, entry: Entry, again: bool) -> None:
+        if entry.library is not None or (entry.error is not None and not again):
+            return
+        entry.error = None
+        try:
+            entry.library = abi.open_plugin(entry.candidate.path)
+            log.debug("opened %s, score %d", entry.candidate.path, entry.library.score)
+        except BackendError as error:
+            entry.error = error
+            log.info("plugin %r (%s) is refused: %s", entry.candidate.name, entry.candidate.path, error)
+
+    def _refuse_unsupported(self, entry: Entry) -> None:
+        if entry.library is not None and entry.library.score <= 0:
+            entry.error = BackendUnsupportedError("it does not support this machine (its score is 0)")
+
+    def _start(self, entry: Entry) -> None:
+        """Initialise the backend and put its devices into the table. The only place where a backend starts."""
+        candidate, library = entry.candidate, entry.library
+        assert library is not None
+        try:
+            devices = table.register_backend(library.init(), candidate.name, candidate.path)
+            if devices[0].backend != candidate.name:
+                raise BackendError(f"it is the same library as plugin {devices[0].backend!r}, which is already loaded")
+        except BackendError as error:
+            entry.error = error
+            raise
+        entry.error = None
+        entry.devices = devices
+        self._loaded[candidate.name] = entry
+        log.info("loaded plugin %r from %s: %s", candidate.name, candidate.path, ", ".join(d.name for d in devices))
+
+
+def _score(entry: Entry) -> int:
+    return entry.library.score if entry.library is not None else 0
+
+
+def _is_device(text: str) -> bool:
+    return any(device.name.casefold() == text.casefold() for device in table.devices())
+
+
+def _named(error: BackendError, candidate: Candidate) -> BackendError:
+    return type(error)(f"plugin {candidate.name!r} ({candidate.path}) cannot be used: {error}", log=error.log)
+
+
+def _known(found: Discovery) -> str:
+    names = sorted({candidate.name for candidate in found.candidates})
+    text = f"plugins found: {', '.join(names) or 'none'}; searched: {', '.join(found.searched)}"
+    missing = [f"{p.place} ({p.reason})" for p in found.problems]
+    return f"{text}; not searched: {', '.join(missing)}" if missing else text
+
+
+_registry: Final = Registry()
+
+
+def load(backend: SelectionLike | None = None) -> Report:
+    """Load compute backends, and say what is loaded.
+
+    Calling it again is cheap and loads only what is missing. Plugins are never unloaded. Threads may call it at once.
+
+    Parameters
+    ----------
+    backend : str, path or sequence of them, optional
+        What to use, best first: plugin names ("vulkan", which means its first device), devices of a plugin
+        ("vulkan:1"), names of devices that are already known ("Vulkan1"), or absolute paths of plugin files. A string
+        may hold several, separated by commas. The CPU is always added, as the last.
+        None: what the environment variable ``WHISPYX_BACKEND`` says, and if it is unset or blank, every plugin that is
+        found and works.
+
+    Returns
+    -------
+    Report
+        Its `selected` names the devices that the selection means.
+
+    Raises
+    ------
+    BackendError
+        With a selection: something in it cannot be used. The message names the plugin and the reason. Without a
+        selection no plugin's failure is an error; `Report.refused` lists them.
+    ParamsError
+        The selection is malformed, or ``WHISPYX_BACKEND_PATH`` holds a relative folder.
+    """
+    return _registry.load(backend)
+
+
+def report() -> Report:
+    """Return what has been found, loaded and refused so far, without loading anything."""
+    return _registry.report()
+
+
+def resolve(backend: SelectionLike | None = None) -> tuple[str, ...] | None:
+    """Load what a selection needs and return the names of its devices, best first, the CPU last.
+
+    None means that nothing is selected (no argument, ``WHISPYX_BACKEND`` unset): every plugin is loaded then, and the
+    caller's own rule decides. Raises as `load` does.
+    """
+    return _registry.load(backend).selected
