@@ -67,6 +67,7 @@ cdef extern from "ggml.h" nogil:
         size_t nb[4]
         void * data
         ggml_tensor * view_src
+        void * buffer
 
     ctypedef bint (*ggml_abort_callback)(void * data) noexcept nogil
 

@@ -1,0 +1,1 @@
+cdef const float[::1] as_samples(object samples)

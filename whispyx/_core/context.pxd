@@ -1,0 +1,17 @@
+from whispyx._core.hparams cimport HParams
+from whispyx._core.mel cimport Filters
+from whispyx._core.vocab cimport Vocab
+from whispyx._core.weights cimport Weights
+
+
+cdef class Context:
+    cdef readonly HParams hparams
+    cdef readonly Vocab vocab
+    cdef readonly Filters filters
+    cdef Weights weights              # None: the file holds no tensors
+    cdef list device_list             # of Device, scheduler order
+    cdef readonly bint flash_attn
+    cdef readonly double load_ms
+    cdef readonly str path            # None: not loaded from a file
+    cdef readonly bint closed
+    cdef int check_open(self) except -1

@@ -1,0 +1,109 @@
+"""A loaded model: everything that does not change while it works. Many states share one context."""
+
+from whispyx._core.loader cimport Loaded, load
+from whispyx._core.source cimport Source
+from whispyx._ggml.ggml cimport ggml_time_us
+
+import os
+
+import whispyx._core.log  # noqa: F401 - routes ggml's lines to logging before the first of them
+from whispyx._core.devices import select
+from whispyx._core.source import open_source
+from whispyx.errors import StateError
+
+
+cdef class Context:
+    """A model, read-only after loading. Make one with `Context.load`; see the stub for its attributes."""
+
+    def __init__(self) -> None:
+        raise TypeError("use Context.load")
+
+    @staticmethod
+    def load(source, *, use_gpu=True, int gpu_device=0, flash_attn=True, backends=None, progress=None) -> Context:
+        """Load a model.
+
+        Parameters
+        ----------
+        source
+            Path, bytes-like object or binary file object of a legacy ggml model.
+        use_gpu, gpu_device
+            Whether to use a GPU and which one, by position, when `backends` is None.
+        flash_attn
+            Compute attention in one pass over the keys instead of storing the scores.
+        backends
+            Device names in order of preference; None takes GPU, accelerators, CPU as they are registered.
+        progress
+            Called with (bytes read, bytes in all).
+
+        Raises
+        ------
+        ModelNotFoundError, ModelFormatError
+            No file, or not a Whisper model.
+        BackendError
+            No usable device.
+        ComputeMemoryError
+            The weights do not fit.
+        """
+        cdef Context self = Context.__new__(Context)
+        cdef long long start = ggml_time_us()
+        cdef Source opened
+        cdef Loaded loaded
+        self.device_list = select(use_gpu=bool(use_gpu), gpu_device=gpu_device, names=backends)
+        self.flash_attn = bool(flash_attn)
+        self.path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
+        opened = open_source(source)
+        try:
+            loaded = load(opened, self.device_list, progress)
+        finally:
+            opened.close()
+        self.hparams, self.vocab, self.filters = loaded.hparams, loaded.vocab, loaded.filters
+        self.weights = loaded.weights
+        self.load_ms = (ggml_time_us() - start) / 1e3
+        return self
+
+    cdef int check_open(self) except -1:
+        if self.closed:
+            raise StateError("the model is closed")
+        return 0
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices in the order the schedulers prefer them; the last one is a CPU."""
+        return tuple([device.name for device in self.device_list])
+
+    @property
+    def model_type(self) -> str:
+        """Size name: "tiny", "base", "small", "medium", "large" or "unknown"."""
+        return self.hparams.model_type
+
+    @property
+    def ftype_name(self) -> str:
+        """Weight type of the file: "f32", "f16", "q5_1" and so on."""
+        return self.hparams.ftype_name
+
+    @property
+    def n_tensors(self) -> int:
+        """Tensors in the file; 0 for a file that holds settings and vocabulary only."""
+        return 0 if self.weights is None else self.weights.n_tensors
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of device memory that the weights take."""
+        return 0 if self.weights is None else self.weights.n_bytes()
+
+    def new_state(self) -> object:
+        """Return a new State for one job."""
+        from whispyx._core.state import State
+
+        return State(self)
+
+    def close(self) -> None:
+        """Let go of the weights. States that are still open keep them until they close. Closing twice is fine."""
+        self.closed = True
+        self.weights = None
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        self.close()

@@ -1,0 +1,204 @@
+"""Owners of ggml objects, one class per kind.
+
+Life cycle of each: `create` makes the object or raises; `close` frees it and may be called twice; the destructor
+closes. Who holds a handle keeps alive what it depends on (a scheduler its backends, a pool its backend).
+`live()` counts open handles per kind, so that a test can see a leak.
+"""
+
+from whispyx._core.devices cimport Device
+from whispyx._core.log cimport last_line
+from whispyx._ggml.ggml cimport (
+    ggml_free,
+    ggml_graph_overhead_custom,
+    ggml_init,
+    ggml_init_params,
+    ggml_tensor_overhead,
+    ggml_threadpool_params,
+    ggml_threadpool_params_init,
+)
+from whispyx._ggml.ggml_alloc cimport (
+    ggml_backend_alloc_ctx_tensors_from_buft,
+    ggml_backend_alloc_ctx_tensors_from_buft_size,
+)
+from whispyx._ggml.ggml_backend cimport (
+    ggml_backend_buffer_free,
+    ggml_backend_buffer_get_size,
+    ggml_backend_buffer_set_usage,
+    ggml_backend_dev_init,
+    ggml_backend_free,
+    ggml_backend_sched_free,
+    ggml_backend_sched_get_buffer_size,
+    ggml_backend_sched_new,
+)
+
+from whispyx.errors import BackendError, ComputeMemoryError, DeviceError
+
+# Polling level of the pool's workers between two graphs. One level is about 2 ms of spinning, which covers the host's
+# work between two tokens; a worker that waits longer sleeps and leaves its core to others.
+cdef int POLL = 1
+
+cdef dict _live = {"meta": 0, "buffer": 0, "backend": 0, "pool": 0, "sched": 0}
+
+
+def live() -> dict:
+    """Return how many handles of each kind are open."""
+    return dict(_live)
+
+
+cdef class Meta:
+    """A ggml context that holds tensor and graph headers, never data."""
+
+    @staticmethod
+    cdef Meta create(size_t n_tensors, size_t graph_size):
+        cdef Meta self = Meta.__new__(Meta)
+        cdef ggml_init_params params
+        params.mem_size = n_tensors * ggml_tensor_overhead()
+        if graph_size > 0:
+            params.mem_size += graph_size * ggml_tensor_overhead() + ggml_graph_overhead_custom(graph_size, False)
+        params.mem_buffer = NULL
+        params.no_alloc = True
+        self.ptr = ggml_init(params)
+        if self.ptr == NULL:
+            raise ComputeMemoryError("no memory for tensor headers")
+        _live["meta"] += 1
+        return self
+
+    cdef void close(self) noexcept:
+        if self.ptr != NULL:
+            ggml_free(self.ptr)
+            self.ptr = NULL
+            _live["meta"] -= 1
+
+    def __dealloc__(self):
+        self.close()
+
+
+cdef class Buffer:
+    """Device memory that holds the data of one Meta's tensors."""
+
+    @staticmethod
+    cdef Buffer for_tensors(Meta meta, ggml_backend_buffer_type_t buft, ggml_backend_buffer_usage usage, str what):
+        cdef Buffer self = Buffer.__new__(Buffer)
+        cdef size_t need
+        with nogil:
+            need = ggml_backend_alloc_ctx_tensors_from_buft_size(meta.ptr, buft)
+            self.ptr = ggml_backend_alloc_ctx_tensors_from_buft(meta.ptr, buft)
+        if self.ptr == NULL:
+            raise ComputeMemoryError(f"no memory for {what}: {need / 1e6:.1f} MB were asked for", log=last_line())
+        ggml_backend_buffer_set_usage(self.ptr, usage)
+        _live["buffer"] += 1
+        return self
+
+    cdef size_t size(self) noexcept:
+        return ggml_backend_buffer_get_size(self.ptr) if self.ptr != NULL else 0
+
+    cdef void close(self) noexcept:
+        if self.ptr != NULL:
+            ggml_backend_buffer_free(self.ptr)
+            self.ptr = NULL
+            _live["buffer"] -= 1
+
+    def __dealloc__(self):
+        self.close()
+
+
+cdef class Backend:
+    """A stream of work on one device."""
+
+    @staticmethod
+    cdef Backend create(Device device):
+        cdef Backend self = Backend.__new__(Backend)
+        with nogil:
+            self.ptr = ggml_backend_dev_init(device.dev, NULL)
+        if self.ptr == NULL:
+            raise DeviceError(f"device {device.name} could not be started", log=last_line())
+        self.device = device
+        self.set_n_threads = <ggml_backend_set_n_threads_t>device.proc(b"ggml_backend_set_n_threads")
+        self.set_abort_callback = <ggml_backend_set_abort_callback_t>device.proc(b"ggml_backend_set_abort_callback")
+        _live["backend"] += 1
+        return self
+
+    cdef void close(self) noexcept:
+        if self.ptr != NULL:
+            ggml_backend_free(self.ptr)
+            self.ptr = NULL
+            _live["backend"] -= 1
+
+    def __dealloc__(self):
+        self.close()
+
+
+cdef class ThreadPool:
+    """Worker threads of a CPU backend. Made once and kept: ggml would otherwise start threads for every graph."""
+
+    @staticmethod
+    cdef ThreadPool create(Backend cpu, int n_threads):
+        cdef ThreadPool self = ThreadPool.__new__(ThreadPool)
+        cdef ggml_threadpool_params params
+        cdef ggml_threadpool_new_t new_fn = <ggml_threadpool_new_t>cpu.device.proc(b"ggml_threadpool_new")
+        self.free_fn = <ggml_threadpool_free_t>cpu.device.proc(b"ggml_threadpool_free")
+        self.attach = <ggml_backend_cpu_set_threadpool_t>cpu.device.proc(b"ggml_backend_cpu_set_threadpool")
+        if new_fn == NULL or self.free_fn == NULL or self.attach == NULL:
+            raise BackendError(f"the plugin of {cpu.device.name} offers no thread pool ({cpu.device.plugin_path})")
+        ggml_threadpool_params_init(&params, n_threads)
+        params.poll = POLL
+        with nogil:
+            self.ptr = new_fn(&params)
+        if self.ptr == NULL:
+            raise ComputeMemoryError(f"a pool of {n_threads} threads could not be started", log=last_line())
+        self.n_threads = n_threads
+        self.backend = cpu
+        self.attach(cpu.ptr, self.ptr)
+        _live["pool"] += 1
+        return self
+
+    cdef void close(self) noexcept:
+        if self.ptr == NULL:
+            return
+        if self.backend is not None and self.backend.ptr != NULL:
+            self.attach(self.backend.ptr, NULL)
+        with nogil:
+            self.free_fn(self.ptr)
+        self.ptr = NULL
+        _live["pool"] -= 1
+
+    def __dealloc__(self):
+        self.close()
+
+
+cdef class Sched:
+    """A scheduler over backends in order of preference. The last backend must be a CPU (ggml asserts it)."""
+
+    @staticmethod
+    cdef Sched create(list backends, size_t graph_size):
+        cdef Sched self = Sched.__new__(Sched)
+        cdef int n = len(backends), i
+        cdef ggml_backend_t ptrs[16]
+        if n == 0 or n > 16 or (<Backend>backends[n - 1]).device.kind != "CPU":
+            raise BackendError("a scheduler needs 1 to 16 backends, and the last one must be a CPU")
+        for i in range(n):
+            ptrs[i] = (<Backend>backends[i]).ptr
+        with nogil:
+            self.ptr = ggml_backend_sched_new(ptrs, NULL, n, graph_size, False, True)
+        if self.ptr == NULL:
+            raise ComputeMemoryError("no memory for a scheduler", log=last_line())
+        self.backends = list(backends)
+        _live["sched"] += 1
+        return self
+
+    cdef size_t buffer_size(self) noexcept:
+        cdef size_t total = 0
+        cdef Backend backend
+        if self.ptr != NULL:
+            for backend in self.backends:
+                total += ggml_backend_sched_get_buffer_size(self.ptr, backend.ptr)
+        return total
+
+    cdef void close(self) noexcept:
+        if self.ptr != NULL:
+            ggml_backend_sched_free(self.ptr)
+            self.ptr = NULL
+            _live["sched"] -= 1
+
+    def __dealloc__(self):
+        self.close()

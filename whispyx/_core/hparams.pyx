@@ -1,0 +1,86 @@
+"""The settings at the head of a model file, checked against what a Whisper model can be."""
+
+from whispyx.errors import ModelFormatError
+
+QUANTIZATION_FACTOR = 1000   # ftype in the file = weight type + 1000 x quantisation version
+
+FTYPE_NAMES = {
+    0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 7: "q8_0", 8: "q5_0", 9: "q5_1", 10: "q2_k", 11: "q3_k", 12: "q4_k",
+    13: "q5_k", 14: "q6_k", 15: "iq2_xxs", 16: "iq2_xs", 17: "iq3_xxs", 18: "iq1_s", 19: "iq4_nl", 20: "iq3_s",
+    21: "iq2_s", 22: "iq4_xs", 23: "iq1_m", 24: "bf16", 25: "mxfp4", 26: "nvfp4", 27: "q1_0", 28: "q2_0",
+}
+
+MODEL_TYPES = {4: "tiny", 6: "base", 12: "small", 24: "medium", 32: "large"}   # by number of encoder layers
+
+FIELDS = (
+    "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer", "n_text_ctx", "n_text_state",
+    "n_text_head", "n_text_layer", "n_mels", "ftype",
+)
+
+# Bounds far outside every published model; they keep sizes computed from the settings inside 64-bit arithmetic and
+# graphs inside their node budget.
+_BOUNDS = {
+    "n_vocab": (51864, 51866),
+    "n_audio_ctx": (1, 16384),
+    "n_audio_state": (1, 16384),
+    "n_audio_head": (1, 256),
+    "n_audio_layer": (1, 128),
+    "n_text_ctx": (16, 16384),
+    "n_text_state": (1, 16384),
+    "n_text_head": (1, 256),
+    "n_text_layer": (1, 128),
+}
+
+
+cdef class HParams:
+    """Settings of a model, in the order of the file; see `FIELDS`.
+
+    Raises
+    ------
+    ModelFormatError
+        A value is outside what a Whisper model can have, or two values contradict each other.
+    """
+
+    def __init__(self, *values: int) -> None:
+        if len(values) != len(FIELDS):
+            raise TypeError(f"HParams takes {len(FIELDS)} values, got {len(values)}")
+        named = dict(zip(FIELDS, values))
+        for name, (low, high) in _BOUNDS.items():
+            if not low <= named[name] <= high:
+                raise ModelFormatError(f"{name} is {named[name]}; a Whisper model has {low} to {high}")
+        if named["n_mels"] not in (80, 128):
+            raise ModelFormatError(f"n_mels is {named['n_mels']}; a Whisper model has 80 or 128")
+        if named["n_audio_state"] != named["n_text_state"]:
+            raise ModelFormatError(
+                f"n_audio_state {named['n_audio_state']} and n_text_state {named['n_text_state']} must be equal"
+            )
+        for side in ("audio", "text"):
+            state, head = named[f"n_{side}_state"], named[f"n_{side}_head"]
+            if state % head:
+                raise ModelFormatError(f"n_{side}_state {state} is not a multiple of n_{side}_head {head}")
+        ftype = named["ftype"]
+        if ftype < 0 or ftype % QUANTIZATION_FACTOR not in FTYPE_NAMES:
+            raise ModelFormatError(f"ftype {ftype} names no weight type that ggml knows")
+        (self.n_vocab, self.n_audio_ctx, self.n_audio_state, self.n_audio_head, self.n_audio_layer, self.n_text_ctx,
+         self.n_text_state, self.n_text_head, self.n_text_layer, self.n_mels) = values[:10]
+        self.ftype = ftype % QUANTIZATION_FACTOR
+        self.qntvr = ftype // QUANTIZATION_FACTOR
+        self.is_multilingual = self.n_vocab >= 51865
+        self.n_languages = self.n_vocab - 51765 - (1 if self.is_multilingual else 0)
+
+    @property
+    def model_type(self) -> str:
+        """Size name by number of encoder layers: "tiny" to "large", or "unknown"."""
+        return MODEL_TYPES.get(self.n_audio_layer, "unknown")
+
+    @property
+    def ftype_name(self) -> str:
+        """Weight type of the file, such as "f16" or "q5_1"."""
+        return FTYPE_NAMES[self.ftype]
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the settings by name, ftype without its quantisation version."""
+        return {name: getattr(self, name) for name in FIELDS}
+
+    def __repr__(self) -> str:
+        return f"HParams({', '.join(f'{k}={v}' for k, v in self.as_dict().items())})"

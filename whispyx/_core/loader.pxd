@@ -1,0 +1,14 @@
+from whispyx._core.hparams cimport HParams
+from whispyx._core.mel cimport Filters
+from whispyx._core.source cimport Source
+from whispyx._core.vocab cimport Vocab
+from whispyx._core.weights cimport Weights
+
+
+cdef class Loaded:
+    cdef HParams hparams
+    cdef Filters filters
+    cdef Vocab vocab
+    cdef Weights weights        # None for a file that holds no tensors
+
+cdef Loaded load(Source source, list devices, object progress)

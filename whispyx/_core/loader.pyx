@@ -1,0 +1,267 @@
+"""Reads the legacy ggml model file: settings, mel filters, vocabulary, tensors (layout: docs/model-format.md).
+
+The file is walked twice. The first walk reads every header and checks it against the settings and the file's size;
+nothing is allocated from a number that the file claims before that number is known to fit. The second walk reads the
+data straight into the buffers of the devices that will use it.
+"""
+
+from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport free, malloc
+
+import numpy as np
+
+from whispyx._core.devices cimport Device
+from whispyx._core.handles cimport Buffer, Meta
+from whispyx._core.hparams cimport HParams
+from whispyx._core.mel cimport Filters
+from whispyx._core.source cimport Source
+from whispyx._core.vocab cimport Vocab
+from whispyx._core.weights cimport Weights
+from whispyx._ggml.ggml cimport (
+    GGML_TYPE_F32,
+    ggml_blck_size,
+    ggml_context,
+    ggml_mul_mat,
+    ggml_new_tensor,
+    ggml_new_tensor_2d,
+    ggml_row_size,
+    ggml_set_name,
+    ggml_tensor,
+    ggml_type,
+    ggml_type_name,
+)
+from whispyx._ggml.ggml_backend cimport (
+    GGML_BACKEND_BUFFER_USAGE_WEIGHTS,
+    ggml_backend_buffer_t,
+    ggml_backend_buffer_is_host,
+    ggml_backend_dev_buffer_type,
+    ggml_backend_dev_supports_op,
+    ggml_backend_tensor_set,
+)
+
+from whispyx._core.hparams import FIELDS
+from whispyx._core.vocab import MAX_TOKEN_BYTES
+from whispyx._core.weights import CONV, F32_ONLY, expected_tensors
+from whispyx.errors import ModelFormatError
+
+MAGIC = 0x67676D6C
+MAX_NAME_BYTES = 64
+N_FFT_BINS = 201
+STAGING_BYTES = 8 << 20
+
+# ggml's tensor type numbers that a weight may have; the gaps are types that ggml dropped or uses only inside graphs.
+WEIGHT_TYPES = frozenset({0, 1, 2, 3, 6, 7, 8, *range(10, 15), *range(16, 24), 29, 30, 34, 35, 39, 40, 41, 42})
+CONV_TYPES = frozenset({0, 1})
+
+# First bytes of things people download instead of a model.
+_NOT_A_MODEL = (
+    (b"<!DO", "an HTML page: the download most likely returned an error page"),
+    (b"<htm", "an HTML page: the download most likely returned an error page"),
+    (b"vers", "a Git LFS pointer: the file itself was not downloaded (git lfs pull)"),
+    (b"GGUF", "a GGUF file; whispyx reads the legacy ggml format of whisper.cpp (ggml-*.bin)"),
+    (b"PK\x03\x04", "a zip archive or PyTorch checkpoint; convert it to the ggml format first"),
+)
+
+
+cdef class Loaded:
+    """What a file holds."""
+
+
+cdef HParams read_hparams(Source source):
+    head = source.take(4, "the magic number")
+    if int.from_bytes(head, "little") != MAGIC:
+        for start, meaning in _NOT_A_MODEL:
+            if head == start:
+                raise ModelFormatError(f"{source.name} is {meaning}")
+        raise ModelFormatError(f"{source.name} is not a ggml Whisper model: it starts with {head!r}, not b'lmgg'")
+    try:
+        return HParams(*[source.i32(name) for name in FIELDS])
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{source.name}: {error}") from None
+
+
+cdef Filters read_filters(Source source, HParams hp):
+    cdef int n_mel = source.i32("the number of mel bands")
+    cdef int n_fft = source.i32("the number of frequency bins")
+    if n_mel != hp.n_mels or n_fft != N_FFT_BINS:
+        raise ModelFormatError(
+            f"{source.name}: the mel filters are {n_mel} x {n_fft}, expected {hp.n_mels} x {N_FFT_BINS}"
+        )
+    raw = source.take(<size_t>n_mel * n_fft * 4, "the mel filters")
+    return Filters(np.frombuffer(raw, dtype="<f4").reshape(n_mel, n_fft))
+
+
+cdef Vocab read_vocab(Source source, HParams hp):
+    cdef int n = source.i32("the vocabulary count"), i, length
+    if not 0 < n <= hp.n_vocab:
+        raise ModelFormatError(f"{source.name} stores {n} tokens; the model has {hp.n_vocab}")
+    stored = []
+    for i in range(n):
+        length = source.i32(f"the length of token {i}")
+        if not 0 <= length <= MAX_TOKEN_BYTES:
+            raise ModelFormatError(f"{source.name}: token {i} has {length} bytes; at most {MAX_TOKEN_BYTES} are plausible")
+        stored.append(source.take(length, f"token {i}"))
+    return Vocab(hp, stored)
+
+
+cdef class Record:
+    """Header of one tensor in the file."""
+
+    cdef str name
+    cdef tuple shape
+    cdef int type
+    cdef long long offset
+    cdef size_t n_bytes
+
+
+cdef Record read_record(Source source, dict expected):
+    cdef Record record = Record.__new__(Record)
+    cdef int n_dims = source.i32("the number of dimensions of a tensor")
+    cdef int n_name = source.i32("the length of a tensor's name")
+    cdef int block
+    record.type = source.i32("the type of a tensor")
+    if not 1 <= n_dims <= 4:
+        raise ModelFormatError(f"{source.name}: a tensor has {n_dims} dimensions (1 to 4 are possible)")
+    if not 1 <= n_name <= MAX_NAME_BYTES:
+        raise ModelFormatError(f"{source.name}: a tensor's name has {n_name} bytes (1 to {MAX_NAME_BYTES} are possible)")
+    dims = [source.i32("a tensor's dimensions") for _ in range(n_dims)]
+    record.name = source.take(n_name, "a tensor's name").decode("utf-8", "backslashreplace")
+    if record.name not in expected:
+        raise ModelFormatError(f"{source.name} holds a tensor {record.name!r} that a Whisper model of these settings has not")
+    record.shape, rule = expected[record.name]
+    if _significant(dims) != _significant(record.shape):
+        raise ModelFormatError(f"{source.name}: {record.name} has shape {dims}, the settings say {list(record.shape)}")
+    allowed = {0} if rule == F32_ONLY else CONV_TYPES if rule == CONV else WEIGHT_TYPES
+    if record.type not in allowed:
+        raise ModelFormatError(f"{source.name}: {record.name} has type number {record.type}, which is not possible for it")
+    block = ggml_blck_size(<ggml_type>record.type)
+    if record.shape[0] % block:
+        raise ModelFormatError(
+            f"{source.name}: rows of {record.name} have {record.shape[0]} values, not a multiple of the"
+            f" {block} that type {ggml_type_name(<ggml_type>record.type).decode()} packs together"
+        )
+    record.n_bytes = ggml_row_size(<ggml_type>record.type, record.shape[0])
+    for n in record.shape[1:]:
+        record.n_bytes *= n
+    record.offset = source.pos
+    if record.offset + <long long>record.n_bytes > source.size:
+        raise ModelFormatError(
+            f"{source.name} ends early: {record.name} needs {record.n_bytes} bytes at offset {record.offset},"
+            f" the file has {source.size} bytes"
+        )
+    source.seek(record.offset + record.n_bytes)
+    return record
+
+
+def _significant(dims) -> list[int]:
+    """Dimensions without trailing ones: a bias may be stored as (1, n) or (n)."""
+    kept = [int(n) for n in dims if n != 1]
+    return kept
+
+
+cdef list read_records(Source source, HParams hp):
+    expected = expected_tensors(hp)
+    cdef dict found = {}
+    cdef Record record
+    while source.pos < source.size:
+        record = read_record(source, expected)
+        if record.name in found:
+            raise ModelFormatError(f"{source.name} holds tensor {record.name} twice")
+        found[record.name] = record
+    missing = [name for name in expected if name not in found]
+    if found and missing:
+        raise ModelFormatError(f"{source.name} lacks {len(missing)} of {len(expected)} tensors, the first is {missing[0]}")
+    return list(found.values())
+
+
+cdef bint multiplies(Device device, ggml_context * scratch, int type, long long n_in, long long n_out):
+    """Whether a device multiplies by a weight of this type and shape."""
+    cdef ggml_tensor * w = ggml_new_tensor_2d(scratch, <ggml_type>type, n_in, n_out)
+    cdef ggml_tensor * x = ggml_new_tensor_2d(scratch, GGML_TYPE_F32, n_in, 1)
+    return ggml_backend_dev_supports_op(device.dev, ggml_mul_mat(scratch, w, x))
+
+
+cdef Weights place(Source source, list records, list devices):
+    """Make a tensor for every record, each in memory of the first device that can multiply by it."""
+    cdef Weights weights = Weights.__new__(Weights)
+    cdef Record record
+    cdef Device device
+    cdef Meta meta, scratch = Meta.create(3 * len(devices) * len(records), 0)
+    cdef dict meta_of = {}
+    cdef ggml_tensor * tensor
+    cdef int64_t ne[4]
+    cdef int i
+    cdef dict able = {}
+    candidates = [d for d in devices if d.kind != "ACCEL"]   # accelerators compute on host memory of the CPU
+    for record in records:
+        for device in candidates:
+            if len(record.shape) != 2 or record.shape[0] == 1:
+                break
+            key = (device.name, record.type, record.shape)
+            if key not in able:
+                able[key] = multiplies(device, scratch.ptr, record.type, record.shape[0], record.shape[1])
+            if able[key]:
+                break
+        else:
+            raise ModelFormatError(
+                f"{source.name}: no device multiplies by type {ggml_type_name(<ggml_type>record.type).decode()}"
+                f" ({record.name})"
+            )
+        if device.name not in meta_of:
+            meta_of[device.name] = (device, Meta.create(len(records), 0))
+        meta = meta_of[device.name][1]
+        for i in range(len(record.shape)):
+            ne[i] = record.shape[i]
+        tensor = ggml_new_tensor(meta.ptr, <ggml_type>record.type, len(record.shape), ne)
+        ggml_set_name(tensor, record.name.encode())
+        weights.tensors[record.name] = <uintptr_t>tensor
+    for device, meta in meta_of.values():
+        weights.metas.append(meta)
+        weights.buffers.append(Buffer.for_tensors(
+            meta, ggml_backend_dev_buffer_type(device.dev), GGML_BACKEND_BUFFER_USAGE_WEIGHTS,
+            f"the weights of {source.name} on {device.name}"))
+    return weights
+
+
+cdef int read_data(Source source, list records, Weights weights, object progress) except -1:
+    cdef Record record
+    cdef ggml_tensor * tensor
+    cdef char * staging = NULL
+    cdef size_t at, n
+    try:
+        for record in records:
+            source.seek(record.offset)
+            tensor = weights.get(record.name)
+            if ggml_backend_buffer_is_host(<ggml_backend_buffer_t>tensor.buffer):
+                source.read(tensor.data, record.n_bytes, record.name)
+            else:
+                if staging == NULL:
+                    staging = <char *>malloc(STAGING_BYTES)
+                    if staging == NULL:
+                        raise MemoryError
+                at = 0
+                while at < record.n_bytes:
+                    n = min(<size_t>STAGING_BYTES, record.n_bytes - at)
+                    source.read(staging, n, record.name)
+                    with nogil:
+                        ggml_backend_tensor_set(tensor, staging, at, n)
+                    at += n
+            if progress is not None:
+                progress(source.pos, source.size)
+    finally:
+        free(staging)
+    return 0
+
+
+cdef Loaded load(Source source, list devices, object progress):
+    """Read a model. `devices` is in scheduler order, CPU last; `progress(done, total)` counts bytes of the file."""
+    cdef Loaded loaded = Loaded.__new__(Loaded)
+    loaded.hparams = read_hparams(source)
+    loaded.filters = read_filters(source, loaded.hparams)
+    loaded.vocab = read_vocab(source, loaded.hparams)
+    cdef list records = read_records(source, loaded.hparams)
+    if records:
+        loaded.weights = place(source, records, devices)
+        read_data(source, records, loaded.weights, progress)
+        loaded.weights.bind(loaded.hparams)
+    return loaded

@@ -1,0 +1,1 @@
+cdef object last_line()

@@ -1,0 +1,142 @@
+"""Where a model's bytes come from: a file read straight to its destination, or memory.
+
+Every read states what it is for; one that runs past the end raises ModelFormatError with that name.
+"""
+
+import os
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int32_t
+from libc.string cimport memcpy
+from posix.unistd cimport read as posix_read
+
+from whispyx.errors import ModelError, ModelFormatError, ModelNotFoundError
+
+
+cdef class Source:
+    """Bytes of known size with a read position."""
+
+    cdef int read(self, void * out, size_t n, str what) except -1:
+        if n > <size_t>(self.size - self.pos):
+            raise ModelFormatError(
+                f"{self.name} ends early: {what} needs {n} bytes at offset {self.pos}, the file has {self.size} bytes"
+            )
+        self._read(out, n)
+        self.pos += n
+        return 0
+
+    cdef int _read(self, void * out, size_t n) except -1:
+        raise TypeError("abstract")
+
+    cdef int seek(self, long long pos) except -1:
+        self.pos = pos
+        return 0
+
+    cdef bytes take(self, size_t n, str what):
+        if n > <size_t>(self.size - self.pos):
+            raise ModelFormatError(
+                f"{self.name} ends early: {what} needs {n} bytes at offset {self.pos}, the file has {self.size} bytes"
+            )
+        cdef bytes out = bytes(n)
+        if n:
+            self.read(<char *>out, n, what)
+        return out
+
+    cdef int i32(self, str what) except? -1:
+        cdef int32_t value
+        self.read(&value, sizeof(value), what)
+        return value
+
+    cdef void close(self) noexcept:
+        pass
+
+
+cdef class FileSource(Source):
+    cdef int fd
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        try:
+            self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            if os.path.isdir(path):
+                raise ModelFormatError(f"{path} is a folder, not a model file")
+            self.size = os.fstat(self.fd).st_size
+        except FileNotFoundError:
+            raise ModelNotFoundError(f"there is no model file {path}") from None
+        except OSError as error:
+            raise ModelError(f"the model file {path} cannot be opened: {error.strerror}") from error
+
+    cdef int _read(self, void * out, size_t n) except -1:
+        cdef size_t done = 0
+        cdef Py_ssize_t got
+        cdef int failed = 0
+        with nogil:
+            while done < n:
+                got = posix_read(self.fd, <char *>out + done, n - done)
+                if got > 0:
+                    done += got
+                elif got == 0:
+                    break
+                elif errno != EINTR:
+                    failed = errno
+                    break
+        if failed:
+            raise ModelError(f"reading {self.name} failed: {os.strerror(failed)}")
+        if done < n:
+            raise ModelFormatError(f"{self.name} became shorter while it was read")
+        return 0
+
+    cdef int seek(self, long long pos) except -1:
+        os.lseek(self.fd, pos, os.SEEK_SET)
+        self.pos = pos
+        return 0
+
+    cdef void close(self) noexcept:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+cdef class MemorySource(Source):
+    cdef Py_buffer view
+    cdef bint held
+
+    def __init__(self, data, name: str = "the model buffer") -> None:
+        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
+        self.held = True
+        self.name = name
+        self.size = self.view.len
+
+    cdef int _read(self, void * out, size_t n) except -1:
+        memcpy(out, <char *>self.view.buf + self.pos, n)
+        return 0
+
+    cdef void close(self) noexcept:
+        if self.held:
+            self.held = False
+            PyBuffer_Release(&self.view)
+
+    def __dealloc__(self):
+        self.close()
+
+
+def open_source(source) -> Source:
+    """Open a path, a bytes-like object or a binary file object (read to its end) as a Source."""
+    if isinstance(source, (str, os.PathLike)):
+        return FileSource(os.fspath(source))
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return MemorySource(source)
+    if hasattr(source, "read"):
+        data = source.read()
+        if not isinstance(data, (bytes, bytearray)):
+            raise TypeError("a model file object must be opened in binary mode")
+        return MemorySource(data, str(getattr(source, "name", "the model file object")))
+    raise TypeError(f"a model is a path, bytes or a binary file object, not {type(source).__name__}")

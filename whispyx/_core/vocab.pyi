@@ -1,0 +1,23 @@
+from .hparams import HParams
+
+MAX_TOKEN_BYTES: int
+
+class Vocab:
+    n_vocab: int
+    n_stored: int
+    n_languages: int
+    is_multilingual: bool
+    eot: int
+    sot: int
+    translate: int
+    transcribe: int
+    solm: int
+    prev: int
+    nosp: int
+    not_: int
+    beg: int
+    def __init__(self, hparams: HParams, stored: list[bytes]) -> None: ...
+    def token_bytes(self, token: int) -> bytes: ...
+    def token_id(self, text: bytes) -> int | None: ...
+    def lang_token(self, lang_id: int) -> int: ...
+    def tokenize(self, text: str) -> list[int]: ...
