@@ -74,6 +74,7 @@ class Registry:
     def load(self, backend: SelectionLike | None) -> Report:
         selection = discovery.environment_selection() if backend is None else discovery.parse_selection(backend)
         with self._lock:
+            abi.base_path()  # nothing may be loaded when the core itself is bound to a foreign ggml
             if selection is None:
                 self._load_all()
                 self._selected = None
