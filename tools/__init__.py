@@ -1,0 +1,1 @@
+"""Programs for people who build and check whispyx; nothing here is installed."""
