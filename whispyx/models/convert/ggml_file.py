@@ -41,7 +41,8 @@ def write_header(
 def _to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
     """Round finite float32 values to the nearest bfloat16, ties to even."""
     bits = values.view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype("<u2")
+    rounded: npt.NDArray[Any] = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype("<u2")
+    return rounded
 
 
 def _encode(name: str, values: npt.NDArray[Any], dtype: Dtype) -> npt.NDArray[Any]:
