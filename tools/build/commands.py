@@ -83,6 +83,14 @@ class BuildExt(build_ext):
         if self.inplace:
             self._remove_orphans()
 
+    def build_extensions(self) -> None:
+        # Some Pythons were linked with an absolute run path and hand it on to every module; ours name only $ORIGIN.
+        for name in ("linker_so", "linker_so_cxx"):
+            command = getattr(self.compiler, name, None)
+            if command:
+                setattr(self.compiler, name, [word for word in command if not word.startswith("-Wl,-rpath")])
+        super().build_extensions()
+
     def _remove_orphans(self) -> None:
         """Remove modules in the source tree whose .pyx is gone: they would still be importable."""
         made = {ROOT / self.get_ext_filename(self.get_ext_fullname(extension.name)) for extension in self.extensions}

@@ -22,7 +22,7 @@ SHARED: Final = "whispyx._cyutility"
 """Module with the helpers that Cython would otherwise compile into each extension."""
 
 _KEY: Final = f"{sys.implementation.cache_tag}-{sysconfig.get_config_var('SOABI') or ''}"
-GENERATED: Final = Path("build", "cython")
+GENERATED: Final = Path("build", "generated")
 STAGE: Final = Path("build", f"ext-{_KEY}")
 """Folder (from the root) where finished extension modules lie; a module that is up to date stays there."""
 
