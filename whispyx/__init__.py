@@ -1,1 +1,94 @@
-"""Whisper speech recognition on ggml backends that are loaded at run time."""
+"""Whisper speech recognition on ggml backends that are loaded at run time.
+
+>>> import whispyx
+>>> with whispyx.Model("tiny.en") as model:  # doctest: +SKIP
+...     for segment in model.transcribe("speech.wav"):
+...         print(segment.start, segment.text)
+
+Importing this package loads nothing else: each name brings its module along when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+__version__: Final = "0.1.0"
+
+if TYPE_CHECKING:
+    from .errors import (
+        Aborted,
+        AudioError,
+        BackendAbiError,
+        BackendError,
+        BackendLoadError,
+        BackendNotFoundError,
+        BackendUnsupportedError,
+        ComputeError,
+        ComputeMemoryError,
+        DeviceError,
+        LanguageError,
+        ModelError,
+        ModelFormatError,
+        ModelNotFoundError,
+        ParamsError,
+        StateError,
+        WhispyxError,
+    )
+    from .model import Model, transcribe
+    from .options import TranscribeOptions
+    from .results import DetectedLanguage, ModelInfo, Segment, Timings, Token, Transcript
+
+__all__ = [
+    "Aborted",
+    "AudioError",
+    "BackendAbiError",
+    "BackendError",
+    "BackendLoadError",
+    "BackendNotFoundError",
+    "BackendUnsupportedError",
+    "ComputeError",
+    "ComputeMemoryError",
+    "DetectedLanguage",
+    "DeviceError",
+    "LanguageError",
+    "Model",
+    "ModelError",
+    "ModelFormatError",
+    "ModelInfo",
+    "ModelNotFoundError",
+    "ParamsError",
+    "Segment",
+    "StateError",
+    "Timings",
+    "Token",
+    "TranscribeOptions",
+    "Transcript",
+    "WhispyxError",
+    "__version__",
+    "transcribe",
+]
+
+_HOMES: Final = {
+    "DetectedLanguage": "results",
+    "Model": "model",
+    "ModelInfo": "results",
+    "Segment": "results",
+    "Timings": "results",
+    "Token": "results",
+    "TranscribeOptions": "options",
+    "Transcript": "results",
+    "transcribe": "model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES.get(name, 'errors')}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

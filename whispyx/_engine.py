@@ -1,0 +1,76 @@
+"""The one place where the friendly API touches the recogniser; everything below is imported at the first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+    from typing import BinaryIO, TypeAlias
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from ._core.context import Context
+    from ._core.params import FullParams
+    from ._core.results import RunResult
+    from ._core.state import State
+
+    Samples: TypeAlias = npt.NDArray[np.float32]
+    ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
+    Selection: TypeAlias = SelectionLike | None
+
+Progress = Callable[[int, "int | None", str], None]
+"""Called with the bytes done, the bytes in all (None: not known) and a word for the work."""
+
+
+class Engine:
+    """Opens models and runs jobs on them."""
+
+    def open(
+        self, source: ModelSource, backend: Selection, *, flash_attn: bool, progress: Progress | None
+    ) -> Context:
+        """Load the plugins that `backend` selects, find the model and read it."""
+        from . import plugins
+        from ._core.context import Context
+
+        devices = plugins.resolve(backend)
+        read = None if progress is None else lambda done, total: progress(done, total, "read")
+        return Context.load(self._locate(source, progress), flash_attn=flash_attn, backends=devices, progress=read)
+
+    def _locate(self, source: ModelSource, progress: Progress | None) -> Any:
+        """Turn a name or path into a path; bytes and file objects are models already."""
+        from os import PathLike, fspath
+
+        if not isinstance(source, (str, PathLike)):
+            return source
+        from . import models
+
+        return fspath(models.resolve(fspath(source), progress=progress))
+
+    def params(self, **fields: Any) -> FullParams:
+        """Make the engine's parameters."""
+        from ._core.params import FullParams
+
+        return FullParams(**fields)
+
+    def full(self, context: Context, state: State, params: FullParams, samples: Samples) -> RunResult:
+        """Recognise `samples`."""
+        from ._core.run import full
+
+        return full(context, state, params, samples)
+
+    def detect_language(
+        self, context: Context, state: State, samples: Samples, n_threads: int, offset_ms: int
+    ) -> tuple[int, npt.NDArray[np.float32]]:
+        """Return the id of the language and the probability of each."""
+        from ._core.run import detect_language
+
+        return detect_language(context, state, samples, n_threads, offset_ms)
+
+    def load_audio(self, audio: Any, sample_rate: int | None) -> Samples:
+        """Read `audio` as float32 mono samples at 16 kHz."""
+        from .audio import load
+
+        return load(audio, sample_rate=sample_rate)

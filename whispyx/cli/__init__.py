@@ -1,0 +1,84 @@
+"""The command line: `whispyx transcribe`, `demo`, `info`, `devices`, `convert`, `fetch`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from .console import Console, prepare_streams, silence_stdout
+from .status import Status, status_of
+
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = ["Status", "main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    argv : sequence of str or None
+        The arguments without the program's name; None takes those of the process.
+
+    Returns
+    -------
+    int
+        An exit code: see `Status`.
+    """
+    try:
+        prepare_streams()
+        status = _run(argv)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        silence_stdout()
+        return Status.BROKEN_PIPE
+    except KeyboardInterrupt:  # outside of a job: nothing to keep
+        print("whispyx: interrupted", file=sys.stderr)
+        return Status.INTERRUPTED
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    from .parser import make_parser
+
+    try:
+        args = make_parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has printed the help or what was wrong
+        return stop.code if isinstance(stop.code, int) else Status.OK
+    console = Console(debug=getattr(args, "debug", False), verbose=getattr(args, "verbose", 0))
+    try:
+        return _command(args.command)(args, console)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        status = status_of(error)
+        if status is Status.FAULT:
+            console.error(error, f"this is a fault of whispyx ({type(error).__name__}; --debug shows where)")
+        else:
+            console.error(error)
+        return status
+    finally:
+        console.close()
+
+
+def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
+    """Return the function of a subcommand, importing only what it needs."""
+    if name == "transcribe":
+        from .transcribe import run_transcribe
+
+        return run_transcribe
+    if name == "demo":
+        from .demo import run_demo
+
+        return run_demo
+    from . import manage
+
+    return {
+        "info": manage.run_info,
+        "devices": manage.run_devices,
+        "convert": manage.run_convert,
+        "fetch": manage.run_fetch,
+    }[name]

@@ -1,0 +1,130 @@
+"""The terminal: text that never fails to print, progress bars where somebody watches, errors as one paragraph."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+__all__ = ["Console", "describe", "prepare_streams", "silence_stdout"]
+
+
+def prepare_streams() -> None:
+    """Make printing safe in every locale: UTF-8 instead of ASCII, and an escape for what an encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            ascii_only = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding="utf-8" if ascii_only else None, errors="backslashreplace")
+
+
+def silence_stdout() -> None:
+    """Let what is still buffered for a reader that went away disappear quietly at exit."""
+    with suppress(OSError, ValueError, io.UnsupportedOperation):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def describe(error: BaseException) -> str:
+    """Return an error as one paragraph without a class name, where the error says enough itself."""
+    if isinstance(error, OSError) and error.strerror:
+        name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        return f"{name}{error.strerror}"
+    text = " ".join(str(error).split())
+    return text or type(error).__name__
+
+
+class Console:
+    """Where the command writes.
+
+    Results go to standard output, everything else to standard error. Progress bars show only when standard error is a
+    terminal.
+    """
+
+    def __init__(self, *, debug: bool = False, verbose: int = 0) -> None:
+        self._debug = debug
+        self._bar: tqdm[Any] | None = None
+        self.watched = sys.stderr is not None and sys.stderr.isatty()
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+        self._logger = logging.getLogger("whispyx")
+        self._handler = handler
+        self._logger.addHandler(handler)
+        self._logger.setLevel(level)
+
+    def close(self) -> None:
+        """Take the log handler off again (the command may have been called as a function)."""
+        self._logger.removeHandler(self._handler)
+        self._logger.setLevel(logging.NOTSET)
+
+    def line(self, text: str) -> None:
+        """Print a line of results, at once."""
+        if self._bar is not None and sys.stdout.isatty():
+            self._bar.write(text, file=sys.stdout)
+        else:
+            print(text)
+        sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """Print a remark on standard error."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(text, file=sys.stderr, flush=True)
+
+    def error(self, error: BaseException, about: str = "") -> None:
+        """Print an error as one paragraph on standard error; with ``--debug`` its traceback too."""
+        if self._debug:
+            self.note("".join(traceback.format_exception(error)).rstrip())
+        text = describe(error)
+        self.note(f"whispyx: {about}: {text}" if about and not text.startswith(about) else f"whispyx: {text}")
+
+    @contextmanager
+    def byte_bar(self, label: str) -> Iterator[Callable[[int, int | None, str], None] | None]:
+        """Show (bytes done, bytes in all, word for the work) as they come; gives None when nobody watches."""
+        if not self.watched:
+            yield None
+            return
+        with self._shown(desc=label, unit="B", unit_scale=True, unit_divisor=1024) as bar:
+
+            def update(done: int, total: int | None, work: str) -> None:
+                if total != bar.total or done < bar.n:  # another piece of work begins
+                    bar.reset(total)
+                    bar.set_description(f"{label}: {work}", refresh=False)
+                bar.update(done - bar.n)
+
+            yield update
+
+    @contextmanager
+    def percent_bar(self, label: str) -> Iterator[Callable[[int], None] | None]:
+        """Show a percentage; gives None when nobody watches."""
+        if not self.watched:
+            yield None
+            return
+        style = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+        with self._shown(desc=label, total=100, bar_format=style) as bar:
+
+            def update(percent: int) -> None:
+                bar.update(percent - bar.n)
+
+            yield update
+
+    @contextmanager
+    def _shown(self, **settings: Any) -> Iterator[tqdm[Any]]:
+        from tqdm import tqdm
+
+        with tqdm(file=sys.stderr, leave=False, dynamic_ncols=True, **settings) as bar:
+            self._bar = bar
+            try:
+                yield bar
+            finally:
+                self._bar = None

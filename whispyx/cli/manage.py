@@ -1,0 +1,100 @@
+"""`whispyx info`, `devices`, `convert`, `fetch`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from ..model import Model
+from .console import Console
+from .status import Status
+
+__all__ = ["run_convert", "run_devices", "run_fetch", "run_info"]
+
+
+def run_info(args: argparse.Namespace, console: Console) -> int:
+    """Load a model and tell what it is."""
+    with console.byte_bar("model") as progress:
+        model = Model(args.model, args.backend, flash_attn=not args.no_flash_attn, progress=progress)
+    with model:
+        info = model.info
+    if args.json:
+        console.line(json.dumps(info.to_dict(), indent=2))
+        return Status.OK
+    spoken = f"{len(info.languages)} languages" if info.multilingual else "English only"
+    rows = [
+        ("name", info.name),
+        ("file", info.path or "-"),
+        ("type", f"{info.type}, {spoken}"),
+        ("weights", f"{info.ftype}, {info.weight_bytes / 1e6:.1f} MB"),
+        ("audio", f"{info.n_mels} mel bands, {info.n_audio_ctx} positions"),
+        ("encoder", f"{info.n_audio_layer} layers, {info.n_audio_head} heads, {info.n_audio_state} wide"),
+        ("decoder", f"{info.n_text_layer} layers, {info.n_text_head} heads, {info.n_text_state} wide"),
+        ("text", f"{info.n_vocab} tokens, context of {info.n_text_ctx}"),
+        ("devices", ", ".join(info.devices)),
+        ("attention", "flash" if info.flash_attn else "plain"),
+        ("load time", f"{info.load_ms:.0f} ms"),
+    ]
+    for name, value in rows:
+        console.line(f"{name:10} {value}")
+    return Status.OK
+
+
+def run_devices(args: argparse.Namespace, console: Console) -> int:
+    """Load the backends and list their devices; those a job takes by default, or by the selection, are marked."""
+    from .._core.devices import devices
+    from ..plugins import load
+
+    selected = load(args.backend).selected
+    found = devices()
+    rows = [
+        {
+            "name": device.name,
+            "kind": device.kind,
+            "backend": f"{device.backend}:{device.index}",
+            "description": device.description,
+            "memory_free": device.memory()[0],
+            "memory_total": device.memory()[1],
+            "selected": selected is None or device.name in selected,
+        }
+        for device in found
+    ]
+    if args.json:
+        console.line(json.dumps({"devices": rows}, indent=2))
+        return Status.OK
+    table = [("device", "kind", "backend", "memory", "description")]
+    for row in rows:
+        total = int(row["memory_total"])
+        memory = f"{total / 2**30:.1f} GiB" if total else "-"
+        note = "" if row["selected"] else " (not selected)"
+        table.append((row["name"], row["kind"], row["backend"], memory, row["description"] + note))
+    for line in _columns(table):
+        console.line(line)
+    console.line("\npython -m whispyx.plugins tells which plugins were found and refused, and why")
+    return Status.OK
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def run_convert(args: argparse.Namespace, console: Console) -> int:
+    """Make a ggml model file."""
+    from ..models.convert import convert
+
+    with console.byte_bar("model") as progress:
+        made = convert(args.source, args.destination, args.dtype, progress=progress)
+    console.line(str(made))
+    return Status.OK
+
+
+def run_fetch(args: argparse.Namespace, console: Console) -> int:
+    """Have a model in the cache and print where it is."""
+    from ..models import resolve
+
+    with console.byte_bar(args.model) as progress:
+        path = resolve(args.model, progress=progress)
+    console.line(str(path))
+    return Status.OK

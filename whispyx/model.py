@@ -1,0 +1,465 @@
+"""The friendly API: a model that stays loaded, and the jobs run on it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from ._assemble import SegmentBuilder
+from ._engine import Engine, Progress
+from ._pool import StatePool
+from .constants import SAMPLE_RATE
+from .errors import Aborted, AudioError, LanguageError, ParamsError, StateError
+from .languages import CODES, LANGUAGES, lang_id
+from .options import TranscribeOptions, check_threads
+from .results import DetectedLanguage, ModelInfo, Segment, Timings, Transcript
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from ._core.context import Context
+    from ._core.results import RunResult, SegmentData
+    from ._core.state import State
+    from ._engine import ModelSource, Samples, Selection
+    from .audio import AudioSource
+    from .options import OptionFields
+
+__all__ = ["Model", "transcribe"]
+
+logger = logging.getLogger("whispyx.model")
+
+DEFAULT_MODEL: Final = "base"
+"""The model that is used when none is named."""
+
+_HPARAMS: Final = (
+    "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer",
+    "n_text_ctx", "n_text_state", "n_text_head", "n_text_layer", "n_mels",
+)  # fmt: skip
+_SAME_NAME: Final = (
+    "carry_initial_prompt", "temperature", "temperature_inc", "best_of", "entropy_thold", "logprob_thold",
+    "no_speech_thold", "suppress_blank", "suppress_nst", "max_initial_ts",
+)  # fmt: skip
+
+
+class Model:
+    """A Whisper model, loaded and ready.
+
+    Several threads may use one model at the same time: the weights are shared, and each running job has a working
+    memory of its own. Nothing is carried from one call to the next.
+
+    Parameters
+    ----------
+    name_or_path : str, os.PathLike, bytes or binary file object
+        A model name ("tiny.en", "base", ...), fetched on first use, or a ggml model file: its path or its content.
+    backend : str, sequence of str or None
+        Which backends may compute, best first: "cpu", "vulkan:0,cpu", or a plugin's path. They are then required.
+        None: ``WHISPYX_BACKEND``, and without it the best that this machine offers.
+    n_threads : int or None
+        Threads of each job. None: at most 4, and no more than the cores this process may use.
+    flash_attn : bool
+        Compute attention with the fused kernel. Off is slower and uses more memory.
+    max_jobs : int
+        Most jobs that run at once; further ones wait for their turn.
+    max_idle_states : int
+        Working memories kept between jobs. 0 frees the memory after each job and makes the next one start slower.
+    progress : callable or None
+        Called with (bytes done, bytes in all or None, a word for the work) while the model is fetched and read.
+
+    Raises
+    ------
+    ModelNotFoundError, ModelFormatError
+        No source has the model, or the file is not a sound model.
+    BackendError
+        A backend that was asked for cannot be used.
+    ComputeMemoryError
+        The weights do not fit into the memory of the device.
+    """
+
+    _engine: ClassVar[Engine] = Engine()
+
+    def __init__(
+        self,
+        name_or_path: ModelSource,
+        backend: Selection = None,
+        *,
+        n_threads: int | None = None,
+        flash_attn: bool = True,
+        max_jobs: int = 4,
+        max_idle_states: int = 2,
+        progress: Progress | None = None,
+    ) -> None:
+        if max_jobs < 1 or max_idle_states < 0:
+            raise ParamsError(
+                f"max_jobs must be at least 1 and max_idle_states at least 0; got {max_jobs!r} and {max_idle_states!r}"
+            )
+        self._n_threads = None if n_threads is None else check_threads(n_threads)
+        named = isinstance(name_or_path, (str, os.PathLike))
+        self._name = os.fspath(name_or_path) if named else f"<{type(name_or_path).__name__}>"  # type: ignore[arg-type]
+        self._context: Context = self._engine.open(name_or_path, backend, flash_attn=flash_attn, progress=progress)
+        self._states: StatePool[State] = StatePool(self._context.new_state, max_jobs, max_idle_states)
+        self._process = os.getpid()
+
+    # ---- what it is
+
+    @property
+    def name(self) -> str:
+        """The name or path the model was asked for by."""
+        return self._name
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._states.closed
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices it computes on, best first, the CPU last."""
+        return tuple(self._open_context().devices)
+
+    @property
+    def is_multilingual(self) -> bool:
+        """Whether it knows other languages than English."""
+        return bool(self._open_context().vocab.is_multilingual)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Short codes of the languages it knows."""
+        vocab = self._open_context().vocab
+        return CODES[: vocab.n_languages] if vocab.is_multilingual else ("en",)
+
+    @property
+    def info(self) -> ModelInfo:
+        """Everything about it, as one record."""
+        context = self._open_context()
+        return ModelInfo(
+            name=self._name,
+            path=context.path,
+            type=context.model_type,
+            ftype=context.ftype_name,
+            multilingual=self.is_multilingual,
+            languages=self.languages,
+            weight_bytes=context.weight_bytes,
+            load_ms=context.load_ms,
+            devices=self.devices,
+            flash_attn=context.flash_attn,
+            **{name: getattr(context.hparams, name) for name in _HPARAMS},
+        )
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<Model {self._name!r}, closed>"
+        return f"<Model {self._name!r}, {self._context.ftype_name}, on {', '.join(self._context.devices)}>"
+
+    # ---- what it does
+
+    def transcribe(
+        self,
+        audio: AudioSource,
+        language: str | None = None,
+        *,
+        sample_rate: int | None = None,
+        on_segment: Callable[[Segment], object] | None = None,
+        progress: Callable[[int], object] | None = None,
+        abort: Callable[[], bool] | None = None,
+        options: TranscribeOptions | None = None,
+        **keywords: Unpack[OptionFields],
+    ) -> Transcript:
+        """Recognise the speech in `audio`, of any length.
+
+        Parameters
+        ----------
+        audio : path, bytes, binary file object or array
+            What `whispyx.audio.load` reads: a sound file by path or content, or samples.
+        language : str or None
+            Short code or English name. None or "auto": detect it (an English-only model takes English).
+        sample_rate : int or None
+            Samples per second of an array; None means 16000.
+        on_segment : callable or None
+            Called with each `Segment` as soon as it is final, in order, on the calling thread.
+        progress : callable or None
+            Called with the percentage done, 0 to 100.
+        abort : callable or None
+            Asked now and then, possibly many times a second; True stops the job.
+        options : TranscribeOptions or None
+            All options as one value, instead of `language` and the keywords.
+        **keywords
+            The fields of `TranscribeOptions`.
+
+        Returns
+        -------
+        Transcript
+            The segments, the language and how they came about. No audio at all gives no segments.
+
+        Raises
+        ------
+        AudioError
+            The audio cannot be read, or a sample is not a finite number.
+        ParamsError, LanguageError
+            An option is out of range, or the model does not speak the language.
+        Aborted
+            `abort` returned True; ``partial`` is the `Transcript` so far.
+        ComputeError
+            The computation failed.
+        StateError
+            The model is closed.
+
+        Notes
+        -----
+        An exception raised in a callback stops the job and reaches the caller; it, and a ``KeyboardInterrupt``, carry
+        the `Transcript` so far as an attribute ``partial``.
+        """
+        context = self._open_context()
+        if options is None:
+            options = TranscribeOptions.from_keywords(language, keywords)
+        elif language is not None or keywords:
+            raise TypeError("give either options or language and keywords, not both")
+        options = options.with_defaults(self._n_threads)
+        params_fields = self._params_fields(options)
+        samples = self._engine.load_audio(audio, sample_rate)
+        job = _Job(self._name, context, options, samples, on_segment)
+        if not len(samples):
+            return job.transcript(None, complete=True)
+        params = self._engine.params(
+            **params_fields,
+            new_segment_callback=job.found,
+            progress_callback=progress,
+            abort_callback=abort or _signal_point(),
+        )
+        with self._states.lend() as state:
+            return job.run(lambda: self._engine.full(context, state, params, samples))
+
+    def detect_language(
+        self, audio: AudioSource, *, sample_rate: int | None = None, offset: float = 0.0, n_threads: int | None = None
+    ) -> DetectedLanguage:
+        """Tell the language of up to 30 s of `audio`.
+
+        Parameters
+        ----------
+        audio, sample_rate
+            As in `transcribe`.
+        offset : float
+            Where to listen, in seconds.
+        n_threads : int or None
+            Threads to compute with; None: those of the model.
+
+        Raises
+        ------
+        LanguageError
+            The model knows English only.
+        AudioError
+            The audio cannot be read, or there is none.
+        """
+        context = self._open_context()
+        if not context.vocab.is_multilingual:
+            raise LanguageError(f"{self._name} knows English only: detect languages with a multilingual model")
+        options = TranscribeOptions(offset=offset, n_threads=n_threads).with_defaults(self._n_threads)
+        samples = self._engine.load_audio(audio, sample_rate)
+        if len(samples) <= options.offset * SAMPLE_RATE:
+            raise AudioError(
+                f"there is no audio to detect a language from: {len(samples) / SAMPLE_RATE:g} s,"
+                f" and the offset is {options.offset:g} s"
+            )
+        threads = options.n_threads or self._engine.params().n_threads
+        with self._states.lend() as state:
+            best, found = self._engine.detect_language(
+                context, state, samples, threads, round(options.offset * 1000)
+            )
+        ranked = sorted(zip(CODES, map(float, found)), key=lambda pair: -pair[1])
+        return DetectedLanguage(CODES[best], float(found[best]), dict(ranked))
+
+    # ---- its life
+
+    def close(self) -> None:
+        """Free the model. Running jobs end first; every later use raises `StateError`. Closing twice is fine."""
+        self._states.close()
+        self._context.close()
+
+    def __enter__(self) -> Self:
+        self._open_context()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _open_context(self) -> Context:
+        if self._states.closed:
+            raise StateError("the model is closed: make a new Model")
+        if os.getpid() != self._process:
+            raise StateError(
+                "this Model was made before the process forked, and its threads are not here: make it after the fork,"
+                " or start processes with the 'spawn' method"
+            )
+        return self._context
+
+    # ---- options for the engine
+
+    def _params_fields(self, options: TranscribeOptions) -> dict[str, Any]:
+        """Translate the options into names and units of the engine (whisper_full_params)."""
+        chosen: dict[str, Any] = {name: getattr(options, name) for name in _SAME_NAME}
+        chosen["language"] = self._language(options.language)
+        if options.task == "translate":
+            self._check_translates()
+            chosen["translate"] = True
+        if options.initial_prompt:
+            chosen["initial_prompt"] = options.initial_prompt
+        if not options.condition_on_previous_text:
+            chosen["n_max_text_ctx"] = 0
+        if not options.timestamps:
+            chosen["no_timestamps"] = True
+        if options.beam_size is not None:
+            chosen["strategy"] = "beam_search"
+        chosen["offset_ms"] = round(options.offset * 1000)
+        if options.duration is not None:
+            chosen["duration_ms"] = max(1, round(options.duration * 1000))  # 0 would mean: to the end
+        for name in ("beam_size", "length_penalty", "max_tokens", "audio_ctx", "n_threads"):
+            if getattr(options, name) is not None:
+                chosen[name] = getattr(options, name)
+        return chosen
+
+    def _language(self, language: str | None) -> str:
+        vocab = self._context.vocab
+        if not vocab.is_multilingual:
+            if language not in (None, "en"):
+                raise LanguageError(f"{self._name} knows English only, not {LANGUAGES[language].title()}")
+            return "en"
+        if language is None:
+            return "auto"
+        if lang_id(language) >= vocab.n_languages:
+            raise LanguageError(
+                f"{self._name} knows {vocab.n_languages} languages; {LANGUAGES[language].title()} is not among them"
+            )
+        return language
+
+    def _check_translates(self) -> None:
+        if not self._context.vocab.is_multilingual:
+            raise ParamsError(f"{self._name} knows English only: translate with a multilingual model")
+        hparams = self._context.hparams
+        if hparams.n_text_layer == 4 and hparams.n_audio_layer == 32:
+            logger.warning("%s is a turbo model, which was not trained to translate", self._name)
+
+
+def _signal_point() -> Callable[[], bool] | None:
+    """Something to call on the main thread now and then, so that Python handles Ctrl-C while the engine computes."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return lambda: False
+
+
+class _Job:
+    """One transcription: collects what the engine finds and makes the transcript of it."""
+
+    def __init__(
+        self,
+        model: str,
+        context: Context,
+        options: TranscribeOptions,
+        samples: Samples,
+        on_segment: Callable[[Segment], object] | None,
+    ) -> None:
+        self._model = model
+        self._context = context
+        self._options = options
+        self._duration = len(samples) / SAMPLE_RATE
+        self._on_segment = on_segment
+        self._found: list[SegmentData] = []
+        self._live = self._builder()
+        self._began = time.perf_counter()
+
+    def _builder(self) -> SegmentBuilder:
+        return SegmentBuilder(self._duration, self._context.vocab.eot)
+
+    def found(self, batch: Sequence[SegmentData]) -> None:
+        """Take new segments from the engine and pass them on."""
+        for data in batch:
+            self._found.append(data)
+            if self._on_segment is not None:
+                for segment in self._live.add(data):
+                    self._on_segment(segment)
+
+    def run(self, full: Callable[[], RunResult]) -> Transcript:
+        """Run the job; whatever stops it early carries what was recognised so far."""
+        self._began = time.perf_counter()
+        try:
+            result = full()
+            if self._on_segment is not None:
+                for segment in self._live.finish():
+                    self._on_segment(segment)
+        except Aborted as stop:
+            stop.partial = self.transcript(stop.partial, complete=False)
+            raise
+        except BaseException as error:
+            try:
+                error.partial = self.transcript(None, complete=False)  # type: ignore[attr-defined]
+            except AttributeError:  # a class that takes no attributes
+                logger.debug("%s cannot carry the partial transcript", type(error).__name__)
+            raise
+        return self.transcript(result, complete=True)
+
+    def transcript(self, result: RunResult | None, *, complete: bool) -> Transcript:
+        """Make the transcript of a run, or of the segments seen so far when there is no result."""
+        builder = self._builder()
+        for data in self._found if result is None else result.segments:
+            builder.add(data)
+        builder.finish()
+        return Transcript(
+            segments=tuple(builder.segments),
+            language=self._options.language if result is None else result.language,
+            language_probability=None if result is None else result.language_probability,
+            duration=self._duration,
+            model=self._model,
+            devices=tuple(self._context.devices),
+            timings=Timings() if result is None else self._timings(result),
+            options=self._options,
+            complete=complete,
+        )
+
+    def _timings(self, result: RunResult) -> Timings:
+        counted = Timings(**{item.name: getattr(result.timings, item.name) for item in fields(Timings)})
+        return replace(
+            counted, load_ms=self._context.load_ms, total_ms=(time.perf_counter() - self._began) * 1000.0
+        )
+
+
+def transcribe(
+    audio: AudioSource,
+    model: ModelSource | Model = DEFAULT_MODEL,
+    language: str | None = None,
+    *,
+    backend: Selection = None,
+    **keywords: Any,
+) -> Transcript:
+    """Load a model, recognise the speech in `audio` and free the model again.
+
+    For more than one piece of audio make a `Model` and keep it.
+
+    Parameters
+    ----------
+    audio
+        As in `Model.transcribe`.
+    model : Model, str, os.PathLike, bytes or binary file object
+        A `Model` (which stays open), or what `Model` takes.
+    language, backend
+        As in `Model.transcribe` and `Model`.
+    **keywords
+        Further arguments of `Model.transcribe`.
+
+    Returns
+    -------
+    Transcript
+
+    Raises
+    ------
+    WhispyxError
+        As `Model` and `Model.transcribe`.
+    """
+    if isinstance(model, Model):
+        if backend is not None:
+            raise TypeError("the model given has its backend already: leave backend out")
+        return model.transcribe(audio, language, **keywords)
+    with Model(model, backend) as opened:
+        return opened.transcribe(audio, language, **keywords)

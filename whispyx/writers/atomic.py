@@ -1,0 +1,44 @@
+"""Text files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+__all__ = ["open_whole"]
+
+
+@contextmanager
+def open_whole(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Open a UTF-8 text file for writing that takes its name when the block ends well, and vanishes when it does not.
+
+    A name that is no regular file (a pipe, a terminal) is written to directly. A symbolic link is followed.
+    """
+    target = os.path.realpath(os.fspath(path))
+    mode = None
+    with suppress(FileNotFoundError):
+        mode = os.stat(target).st_mode
+    if mode is not None and not stat.S_ISREG(mode):
+        with open(target, "w", encoding="utf-8", newline="\n", errors="backslashreplace") as stream:
+            yield stream
+        return
+    folder = os.path.dirname(target)
+    temporary = os.path.join(folder, f".whispyx-{secrets.token_hex(8)}.part")  # short: the name may be at its limit
+    # 0o666 less the umask, as open() would give
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        with open(handle, "w", encoding="utf-8", newline="\n", errors="backslashreplace") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if mode is not None:
+            os.chmod(temporary, stat.S_IMODE(mode))
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
