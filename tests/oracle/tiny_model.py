@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .mel import slaney_filters
-from .quants import ENCODINGS, encode, random_blocks
+from .quants import ENCODINGS, decode, encode, random_blocks
 from .reader import MAGIC
 from .tokens import Special
 
@@ -68,11 +68,24 @@ class TinyModel:
         tokens = vocabulary(self.n_vocab)
         yield struct.pack("<i", len(tokens)) + b"".join(struct.pack("<I", len(t)) + t for t in tokens)
         rng = np.random.default_rng(self.seed)
-        for name, weights, kind in self.tensors(rng):
-            yield record(name, weights, kind, rng)
+        embedding = self.encoded(rng.normal(0, LOGIT_SPREAD * s**-0.5, (self.n_vocab, s)), self.weight_type, rng)
+        ending = decode(ENCODINGS[self.weight_type], embedding).reshape(-1, s)[Special.of(self.n_vocab).eot]
+        for name, weights, kind in self.tensors(rng, ending):
+            yield record(name, weights.shape, kind) + self.encoded(weights, kind, rng)
+        yield record("decoder.token_embedding.weight", (self.n_vocab, s), self.weight_type) + embedding
 
-    def tensors(self, rng: np.random.Generator) -> Iterator[tuple[str, Array, str]]:
-        """Name, weights (slowest axis first) and encoding of every tensor."""
+    @staticmethod
+    def encoded(weights: Array, kind: str, rng: np.random.Generator) -> bytes:
+        """The bytes of a tensor. The K types are random bits of the same spread: we have no encoder for them."""
+        if ENCODINGS[kind].block == 256:
+            return random_blocks(kind, weights.size, float(weights.std()), rng)
+        return encode(kind, weights)
+
+    def tensors(self, rng: np.random.Generator, ending: Array) -> Iterator[tuple[str, Array, str]]:
+        """Name, weights (slowest axis first) and encoding of every tensor but the token embedding.
+
+        `ending` is the embedding of the end-of-text token; late positions point its way.
+        """
         s, w = self.n_state, self.weight_type
         conv_type = "f32" if w == "f32" else "f16"
 
@@ -114,28 +127,17 @@ class TinyModel:
         yield from norm("encoder.ln_post")
 
         positions = normal(self.n_text_ctx, s, std=0.5)
-        embedding = normal(self.n_vocab, s, std=LOGIT_SPREAD * s**-0.5)
-        ending = normal(s)
-        ending /= np.linalg.norm(ending)
-        positions[self.end_after :] += 2 * s**0.5 * ending
-        embedding[Special.of(self.n_vocab).eot] = 8 * LOGIT_SPREAD * s**-0.5 * ending
+        positions[self.end_after :] += 4 * s**0.5 * ending / np.linalg.norm(ending)
         yield "decoder.positional_embedding", positions, "f32"
-        yield "decoder.token_embedding.weight", embedding, w
         for i in range(self.n_text_layer):
             yield from block(f"decoder.blocks.{i}", cross=True)
         yield from norm("decoder.ln")
 
 
-def record(name: str, weights: Array, kind: str, rng: np.random.Generator) -> bytes:
-    """One tensor record. The K types are made of random bits of the same spread: we have no encoder for them."""
-    encoding = ENCODINGS[kind]
-    dims = weights.shape[::-1]
-    head = struct.pack("<3i", len(dims), len(name), encoding.tensor_type) + struct.pack(f"<{len(dims)}i", *dims)
-    if encoding.block == 256:
-        data = random_blocks(kind, weights.size, float(weights.std()), rng)
-    else:
-        data = encode(kind, weights)
-    return head + name.encode() + data
+def record(name: str, shape: tuple[int, ...], kind: str) -> bytes:
+    """The head of a tensor record; sizes go from the fastest axis to the slowest."""
+    head = struct.pack("<3i", len(shape), len(name), ENCODINGS[kind].tensor_type)
+    return head + struct.pack(f"<{len(shape)}i", *shape[::-1]) + name.encode()
 
 
 def vocabulary(n_vocab: int) -> list[bytes]:
