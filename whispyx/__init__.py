@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-__version__: Final = "0.1.0"
+from ._version import __version__
 
 if TYPE_CHECKING:
     from .errors import (

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
     from typing import BinaryIO, TypeAlias
 
-    import numpy as np
-    import numpy.typing as npt
-
     from ._core.context import Context
     from ._core.params import FullParams
     from ._core.results import RunResult
     from ._core.state import State
+    from .audio import AudioSource, Samples
+    from .plugins.discovery import SelectionLike
 
-    Samples: TypeAlias = npt.NDArray[np.float32]
     ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
     Selection: TypeAlias = SelectionLike | None
 
@@ -28,9 +26,7 @@ Progress = Callable[[int, "int | None", str], None]
 class Engine:
     """Opens models and runs jobs on them."""
 
-    def open(
-        self, source: ModelSource, backend: Selection, *, flash_attn: bool, progress: Progress | None
-    ) -> Context:
+    def open(self, source: ModelSource, backend: Selection, *, flash_attn: bool, progress: Progress | None) -> Context:
         """Load the plugins that `backend` selects, find the model and read it."""
         from . import plugins
         from ._core.context import Context
@@ -63,13 +59,13 @@ class Engine:
 
     def detect_language(
         self, context: Context, state: State, samples: Samples, n_threads: int, offset_ms: int
-    ) -> tuple[int, npt.NDArray[np.float32]]:
+    ) -> tuple[int, Samples]:
         """Return the id of the language and the probability of each."""
         from ._core.run import detect_language
 
         return detect_language(context, state, samples, n_threads, offset_ms)
 
-    def load_audio(self, audio: Any, sample_rate: int | None) -> Samples:
+    def load_audio(self, audio: AudioSource, sample_rate: float | None) -> Samples:
         """Read `audio` as float32 mono samples at 16 kHz."""
         from .audio import load
 

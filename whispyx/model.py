@@ -162,7 +162,7 @@ class Model:
         audio: AudioSource,
         language: str | None = None,
         *,
-        sample_rate: int | None = None,
+        sample_rate: float | None = None,
         on_segment: Callable[[Segment], object] | None = None,
         progress: Callable[[int], object] | None = None,
         abort: Callable[[], bool] | None = None,
@@ -177,7 +177,7 @@ class Model:
             What `whispyx.audio.load` reads: a sound file by path or content, or samples.
         language : str or None
             Short code or English name. None or "auto": detect it (an English-only model takes English).
-        sample_rate : int or None
+        sample_rate : float or None
             Samples per second of an array; None means 16000.
         on_segment : callable or None
             Called with each `Segment` as soon as it is final, in order, on the calling thread.
@@ -234,7 +234,7 @@ class Model:
             return job.run(lambda: self._engine.full(context, state, params, samples))
 
     def detect_language(
-        self, audio: AudioSource, *, sample_rate: int | None = None, offset: float = 0.0, n_threads: int | None = None
+        self, audio: AudioSource, *, sample_rate: float | None = None, offset: float = 0.0, n_threads: int | None = None
     ) -> DetectedLanguage:
         """Tell the language of up to 30 s of `audio`.
 
@@ -266,10 +266,8 @@ class Model:
             )
         threads = options.n_threads or self._engine.params().n_threads
         with self._states.lend() as state:
-            best, found = self._engine.detect_language(
-                context, state, samples, threads, round(options.offset * 1000)
-            )
-        ranked = sorted(zip(CODES, map(float, found)), key=lambda pair: -pair[1])
+            best, found = self._engine.detect_language(context, state, samples, threads, round(options.offset * 1000))
+        ranked = sorted(zip(CODES, map(float, found), strict=False), key=lambda pair: -pair[1])
         return DetectedLanguage(CODES[best], float(found[best]), dict(ranked))
 
     # ---- its life
@@ -420,9 +418,7 @@ class _Job:
 
     def _timings(self, result: RunResult) -> Timings:
         counted = Timings(**{item.name: getattr(result.timings, item.name) for item in fields(Timings)})
-        return replace(
-            counted, load_ms=self._context.load_ms, total_ms=(time.perf_counter() - self._began) * 1000.0
-        )
+        return replace(counted, load_ms=self._context.load_ms, total_ms=(time.perf_counter() - self._began) * 1000.0)
 
 
 def transcribe(

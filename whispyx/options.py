@@ -74,7 +74,7 @@ def _integer(name: str, value: object, low: int, high: int) -> int:
 
 
 def check_threads(value: object) -> int:
-    """Return `value` as a thread count, or raise `ParamsError` when it is not a whole number from 1 to `MAX_THREADS`."""
+    """Return `value` as a thread count; `ParamsError` when it is not a whole number from 1 to `MAX_THREADS`."""
     return _integer("n_threads", value, 1, MAX_THREADS)
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from ..model import Model
 from .console import Console
 from .status import Status
+
+if TYPE_CHECKING:
+    from .._core.devices import Device
 
 __all__ = ["run_convert", "run_devices", "run_fetch", "run_info"]
 
@@ -41,34 +46,45 @@ def run_info(args: argparse.Namespace, console: Console) -> int:
     return Status.OK
 
 
+@dataclass(frozen=True, slots=True)
+class _DeviceRow:
+    name: str
+    kind: str
+    backend: str
+    description: str
+    memory_free: int
+    memory_total: int
+    selected: bool
+
+    @classmethod
+    def of(cls, device: Device, selected: tuple[str, ...] | None) -> _DeviceRow:
+        free, total = device.memory()
+        return cls(
+            name=device.name,
+            kind=device.kind,
+            backend=f"{device.backend}:{device.index}",
+            description=device.description,
+            memory_free=free,
+            memory_total=total,
+            selected=selected is None or device.name in selected,
+        )
+
+
 def run_devices(args: argparse.Namespace, console: Console) -> int:
     """Load the backends and list their devices; those a job takes by default, or by the selection, are marked."""
     from .._core.devices import devices
     from ..plugins import load
 
     selected = load(args.backend).selected
-    found = devices()
-    rows = [
-        {
-            "name": device.name,
-            "kind": device.kind,
-            "backend": f"{device.backend}:{device.index}",
-            "description": device.description,
-            "memory_free": device.memory()[0],
-            "memory_total": device.memory()[1],
-            "selected": selected is None or device.name in selected,
-        }
-        for device in found
-    ]
+    rows = [_DeviceRow.of(device, selected) for device in devices()]
     if args.json:
-        console.line(json.dumps({"devices": rows}, indent=2))
+        console.line(json.dumps({"devices": [asdict(row) for row in rows]}, indent=2))
         return Status.OK
     table = [("device", "kind", "backend", "memory", "description")]
     for row in rows:
-        total = int(row["memory_total"])
-        memory = f"{total / 2**30:.1f} GiB" if total else "-"
-        note = "" if row["selected"] else " (not selected)"
-        table.append((row["name"], row["kind"], row["backend"], memory, row["description"] + note))
+        memory = f"{row.memory_total / 2**30:.1f} GiB" if row.memory_total else "-"
+        note = "" if row.selected else " (not selected)"
+        table.append((row.name, row.kind, row.backend, memory, row.description + note))
     for line in _columns(table):
         console.line(line)
     console.line("\npython -m whispyx.plugins tells which plugins were found and refused, and why")

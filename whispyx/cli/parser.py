@@ -14,8 +14,8 @@ from ..writers import formats
 __all__ = ["make_parser", "options_from"]
 
 _EXIT_CODES = (
-    "exit codes: 0 all went well; 1 a file could not be read, recognised or written; 2 wrong usage; 3 model not found or"
-    " damaged; 4 backend not usable; 70 a fault of whispyx; 130 interrupted; 141 the reader of the output went away"
+    "exit codes: 0 all went well; 1 a file could not be read, recognised or written; 2 wrong usage; 3 model not found"
+    " or damaged; 4 backend not usable; 70 a fault of whispyx; 130 interrupted; 141 the reader of the output went away"
 )
 
 
@@ -82,13 +82,17 @@ def _transcribe_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--translate", action="store_true", help="translate to English")
     parser.add_argument(
-        "-o", "--output", metavar="DIR", help="write files to this folder, instead of text to standard output; -o - with"
-        " one format: to standard output"
-    )  # fmt: skip
+        "-o",
+        "--output",
+        metavar="DIR",
+        help="write files to this folder, instead of text to standard output; -o - with one format: to standard output",
+    )
     parser.add_argument(
-        "-f", "--format", metavar="LIST", help=f"formats to write: {','.join(formats())} (txt); without -o, to the"
-        " current folder"
-    )  # fmt: skip
+        "-f",
+        "--format",
+        metavar="LIST",
+        help=f"formats to write: {','.join(formats())} (txt); without -o, to the current folder",
+    )
     parser.add_argument("--times", action="store_true", help="print times in front of the text on standard output")
     _backend_arguments(parser)
     group = parser.add_argument_group("recognition")

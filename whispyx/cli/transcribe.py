@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import BinaryIO, Final
 
 from .. import writers
 from ..errors import BackendError, LanguageError, ModelError, ParamsError
@@ -38,12 +37,12 @@ class Output:
     ----------
     formats : tuple of str
         Formats to write when a file is done; empty: text to standard output as it is found.
-    paths : dict of str to str
+    paths : dict of str to Path
         For each input the path of its outputs without their endings; empty: standard output.
     """
 
     formats: tuple[str, ...]
-    paths: dict[str, str]
+    paths: dict[str, Path]
 
 
 def plan_output(files: list[str], folder: str | None, formats: str | None) -> Output:
@@ -65,17 +64,17 @@ def plan_output(files: list[str], folder: str | None, formats: str | None) -> Ou
         if len(names) > 1 or len(files) > 1:
             raise ParamsError("-o - writes one file in one format; give a folder for more")
         return Output(names, {})
-    folder = folder or os.curdir
-    if os.path.exists(folder) and not os.path.isdir(folder):
+    target = Path(folder or ".")
+    if target.exists() and not target.is_dir():
         raise ParamsError(f"-o must name a folder; {folder} is something else")
-    bases = {file: "stdin" if file == STDIN else os.path.basename(file) for file in files}
-    stems = {file: os.path.splitext(base)[0] or base for file, base in bases.items()}
+    bases = {file: "stdin" if file == STDIN else Path(file).name for file in files}
+    stems = {file: Path(base).stem for file, base in bases.items()}
     taken = Counter(stems.values())
     paths = {file: stem if taken[stem] == 1 else bases[file] for file, stem in stems.items()}
     twice = [name for name, count in Counter(paths.values()).items() if count > 1]
     if twice:
         raise ParamsError(f"two files would be written to {twice[0]}.{names[0]}: run them with different -o folders")
-    return Output(names, {file: os.path.join(folder, name) for file, name in paths.items()})
+    return Output(names, {file: target / name for file, name in paths.items()})
 
 
 def segment_line(segment: Segment, *, times: bool) -> str:
@@ -91,7 +90,7 @@ def run_transcribe(args: argparse.Namespace, console: Console) -> int:
     options = options_from(args)
     files = list(dict.fromkeys(args.files))
     output = plan_output(files, args.output, args.format)
-    missing = [file for file in files if file != STDIN and not os.path.exists(file)]
+    missing = [file for file in files if file != STDIN and not Path(file).exists()]
     for file in missing:
         console.error(FileNotFoundError("no such file"), file)
     files = [file for file in files if file not in missing]
@@ -125,9 +124,8 @@ def _one_file(
         if line:
             console.line(line)
 
-    with ExitStack() as stack:
-        progress = stack.enter_context(console.percent_bar(os.path.basename(file)))
-        audio = _standard_input() if file == STDIN else file
+    audio = _standard_input() if file == STDIN else file
+    with console.percent_bar(Path(file).name) as progress:
         transcript = model.transcribe(
             audio, options=options, on_segment=None if output.formats else show, progress=progress
         )
@@ -138,10 +136,10 @@ def _one_file(
     _write(transcript, file, output)
 
 
-def _standard_input() -> bytes:
+def _standard_input() -> BinaryIO:
     if sys.stdin is None or sys.stdin.isatty():
         raise ParamsError("standard input is not redirected: pipe a sound file into the command, or name one")
-    return sys.stdin.buffer.read()
+    return sys.stdin.buffer
 
 
 def _write(transcript: Transcript, file: str, output: Output) -> None:
@@ -149,8 +147,9 @@ def _write(transcript: Transcript, file: str, output: Output) -> None:
         writers.write(transcript, sys.stdout, output.formats[0])
         return
     for name in output.formats:
-        path = f"{output.paths[file]}.{name}"
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        base = output.paths[file]
+        path = base.with_name(f"{base.name}.{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
         writers.save(transcript, path, name)
         logger.info("wrote %s", path)
 

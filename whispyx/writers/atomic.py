@@ -7,6 +7,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TextIO
 
 __all__ = ["open_whole"]
@@ -18,16 +19,15 @@ def open_whole(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
     A name that is no regular file (a pipe, a terminal) is written to directly. A symbolic link is followed.
     """
-    target = os.path.realpath(os.fspath(path))
+    target = Path(path).resolve()
     mode = None
     with suppress(FileNotFoundError):
-        mode = os.stat(target).st_mode
+        mode = target.stat().st_mode
     if mode is not None and not stat.S_ISREG(mode):
-        with open(target, "w", encoding="utf-8", newline="\n", errors="backslashreplace") as stream:
+        with target.open("w", encoding="utf-8", newline="\n", errors="backslashreplace") as stream:
             yield stream
         return
-    folder = os.path.dirname(target)
-    temporary = os.path.join(folder, f".whispyx-{secrets.token_hex(8)}.part")  # short: the name may be at its limit
+    temporary = target.with_name(f".whispyx-{secrets.token_hex(8)}.part")  # short: the name may be at its limit
     # 0o666 less the umask, as open() would give
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
@@ -36,9 +36,8 @@ def open_whole(path: str | os.PathLike[str]) -> Iterator[TextIO]:
             stream.flush()
             os.fsync(stream.fileno())
         if mode is not None:
-            os.chmod(temporary, stat.S_IMODE(mode))
-        os.replace(temporary, target)
+            temporary.chmod(stat.S_IMODE(mode))
+        temporary.replace(target)
     except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise

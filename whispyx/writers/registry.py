@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TextIO
 
 from ..errors import ParamsError
@@ -95,7 +96,7 @@ def save(transcript: Transcript, path: str | os.PathLike[str], format: str | Non
         The file cannot be written; what stood there before still does.
     """
     if format is None:
-        format = os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
+        format = Path(path).suffix.lstrip(".").lower()
     writer = writer_for(format)
     with open_whole(path) as stream:
         writer.write(transcript, stream)
