@@ -25,7 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="Exit code: 0 when a CPU device is usable and everything asked for could be loaded, else 1.",
     )
     parser.add_argument(
-        "--backend", metavar="LIST", help="plugins, devices or files to load, as in WHISPYX_BACKEND (default: that variable)"
+        "--backend",
+        metavar="LIST",
+        help="plugins, devices or files to load, as in WHISPYX_BACKEND (default: that variable)",
     )
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
     arguments = parser.parse_args(argv)

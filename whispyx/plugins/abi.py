@@ -12,7 +12,8 @@ import os
 import re
 import stat
 import sys
-from functools import lru_cache
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import cffi
@@ -113,15 +114,15 @@ def open_plugin(path: str) -> Library:
 
 def _check_file(path: str) -> None:
     try:
-        mode = os.stat(path).st_mode
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError as error:
+        raise BackendLoadError("there is no such file") from error
     except OSError as error:
-        raise BackendLoadError(f"there is no such file ({error.strerror or error})") from error
+        raise BackendLoadError(f"the file cannot be looked at: {error.strerror or error}") from error
     if stat.S_ISDIR(mode):
         raise BackendLoadError("it is a directory, not a library")
     if not stat.S_ISREG(mode):
         raise BackendLoadError("it is not a regular file")
-    if not os.access(path, os.R_OK):
-        raise BackendLoadError("the file cannot be read: permission denied")
     if not HAS_ELF:
         return
     found = elf.inspect(path)
@@ -175,7 +176,7 @@ def _owner(function: Any) -> str | None:
     return os.path.realpath(os.fsdecode(ffi.string(info.dli_fname)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _program() -> Any:
     return ffi.dlopen(None)
 
@@ -189,7 +190,7 @@ def base_path() -> str:
         It is not ours.
     """
     path = os.path.realpath(base_library())
-    if os.path.basename(path) != BASE_FILE:
+    if Path(path).name != BASE_FILE:
         raise BackendAbiError(
             f"the core of whispyx is bound to {path}, which another package or the program put in front of "
             f"{BASE_FILE}; import whispyx before it, or keep it from loading its libraries with RTLD_GLOBAL"
@@ -197,7 +198,7 @@ def base_path() -> str:
     return path
 
 
-@lru_cache(maxsize=None)
+@cache
 def _machine() -> int:
     return elf.inspect(base_path()).machine
 

@@ -1,8 +1,8 @@
 """Which plugin files there are, and which of them the user asked for. Nothing is opened here.
 
-Places, in this order: files named in a selection, the folders of ``WHISPYX_BACKEND_PATH``, Python packages with an entry
-point in the group ``whispyx.backends``, the folder inside the package. Every path is absolute: neither the working
-directory nor the folder of the interpreter is ever searched.
+Places, in this order: files named in a selection, the folders of ``WHISPYX_BACKEND_PATH``, Python packages with an
+entry point in the group ``whispyx.backends``, the folder inside the package. Every path is absolute: neither the
+working directory nor the folder of the interpreter is ever searched.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final, Union
 from whispyx.errors import ParamsError
 
 __all__ = [
+    "ARGUMENT",
     "BACKEND_VARIABLE",
     "ENTRY_POINT_GROUP",
     "PATH_VARIABLE",
@@ -35,6 +36,8 @@ __all__ = [
 
 BACKEND_VARIABLE: Final = "WHISPYX_BACKEND"
 PATH_VARIABLE: Final = "WHISPYX_BACKEND_PATH"
+ARGUMENT: Final = "backend"
+"""What messages and reports call a selection that was given as an argument."""
 ENTRY_POINT_GROUP: Final = "whispyx.backends"
 
 FILE_NAME: Final = re.compile(r"libggml-(?P<name>[A-Za-z0-9_]+)(-(?P<tag>[A-Za-z0-9_.-]+))?\.so")
@@ -109,7 +112,7 @@ class Selection:
     origin: str
 
 
-def parse_selection(value: SelectionLike, origin: str = "backend") -> Selection:
+def parse_selection(value: SelectionLike, origin: str = ARGUMENT) -> Selection:
     """Read a selection: a comma-separated string, or a sequence with one entry per item.
 
     Raises
@@ -138,10 +141,12 @@ def parse_selection(value: SelectionLike, origin: str = "backend") -> Selection:
 
 def _wish(text: str, origin: str) -> Wish:
     if not text:
-        raise ParamsError(f"{origin} has an empty entry; write names separated by single commas, for example 'blas,cpu'")
+        raise ParamsError(
+            f"{origin} has an empty entry; write names separated by single commas, for example 'blas,cpu'"
+        )
     if os.sep in text or text.startswith("~") or text.endswith(".so"):
-        path = os.path.expanduser(text)
-        if not os.path.isabs(path):
+        path = _expand(text)
+        if not path.is_absolute():
             raise ParamsError(
                 f"{origin} names the relative path {text!r}; plugins are opened by absolute path only, "
                 "so write the whole path"
@@ -157,7 +162,15 @@ def _wish(text: str, origin: str) -> Wish:
     return Wish(text, match["name"].lower(), index=int(match["index"] or 0))
 
 
-def file_candidate(path: str, source: str) -> Candidate:
+def _expand(text: str) -> Path:
+    """Replace a leading ~; one that cannot be replaced stays, and the path is then refused as a relative one."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
+def file_candidate(path: str | Path, source: str) -> Candidate:
     """Return the candidate for a file that was named by hand.
 
     Raises
@@ -165,47 +178,47 @@ def file_candidate(path: str, source: str) -> Candidate:
     ParamsError
         The file's name does not have the shape of a plugin's name.
     """
-    found = _candidate(os.path.normpath(path), source)
+    found = _candidate(Path(path), source)
     if found is None:
         raise ParamsError(
-            f"{source} names {path!r}; a plugin file is called libggml-NAME.so or libggml-NAME-TAG.so, where NAME is "
+            f"{source} names {str(path)!r}; a plugin file is called libggml-NAME.so or libggml-NAME-TAG.so, where NAME is "
             "what users call the plugin"
         )
     return found
 
 
-def _candidate(path: str, source: str) -> Candidate | None:
-    match = FILE_NAME.fullmatch(os.path.basename(path))
+def _candidate(path: Path, source: str) -> Candidate | None:
+    match = FILE_NAME.fullmatch(path.name)
     if match is None or match["name"].lower() in NOT_PLUGINS:
         return None
-    return Candidate(path, match["name"].lower(), match["tag"] or "", source)
+    return Candidate(str(path), match["name"].lower(), match["tag"] or "", source)
 
 
 def environment_selection() -> Selection | None:
-    """Return what ``WHISPYX_BACKEND`` asks for. A blank value counts as unset, as ``WHISPYX_BACKEND= command`` means."""
+    """Return what ``WHISPYX_BACKEND`` asks for; a blank value counts as unset, as shells mean it."""
     value = os.environ.get(BACKEND_VARIABLE, "")
     return parse_selection(value, BACKEND_VARIABLE) if value.strip() else None
 
 
-def extra_folders() -> list[str]:
+def extra_folders() -> list[Path]:
     """Return the folders of ``WHISPYX_BACKEND_PATH``. Empty entries do not mean the working directory, but nothing."""
     folders = []
     for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep):
         if not entry.strip():
             continue
-        folder = os.path.expanduser(entry.strip())
-        if not os.path.isabs(folder):
+        folder = _expand(entry.strip())
+        if not folder.is_absolute():
             raise ParamsError(
                 f"{PATH_VARIABLE} names the relative folder {entry!r}; plugins are searched in absolute folders only, "
                 "so write the whole path"
             )
-        folders.append(os.path.normpath(folder))
+        folders.append(folder)
     return folders
 
 
-def package_folder() -> str:
+def package_folder() -> Path:
     """Return the folder of the plugins that were built with whispyx."""
-    return str(Path(__file__).resolve().parent.parent / "_native" / "plugins")
+    return Path(__file__).resolve().parent.parent / "_native" / "plugins"
 
 
 def discover(only: frozenset[str] | None = None) -> Discovery:
@@ -221,28 +234,28 @@ def discover(only: frozenset[str] | None = None) -> Discovery:
     searched: list[str] = []
     for folder in extra_folders():
         _scan(folder, PATH_VARIABLE, candidates, problems)
-        searched.append(folder)
+        searched.append(str(folder))
     for entry in sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name):
         if only is None or entry.name.lower() in only:
             _ask(entry, candidates, problems)
         searched.append(f"entry point {entry.name} ({entry.value})")
     _scan(package_folder(), "package", candidates, problems)
-    searched.append(package_folder())
+    searched.append(str(package_folder()))
     unique = {candidate.key: candidate for candidate in reversed(candidates)}
     return Discovery(tuple(reversed(unique.values())), tuple(searched), tuple(problems))
 
 
-def _scan(folder: str, source: str, candidates: list[Candidate], problems: list[Problem]) -> None:
+def _scan(folder: Path, source: str, candidates: list[Candidate], problems: list[Problem]) -> None:
     try:
-        names = sorted(os.listdir(folder))
+        paths = sorted(folder.iterdir())
     except OSError as error:
         reason = f"the folder cannot be searched: {error.strerror or error}"
         if source == "package":
             reason += "; this whispyx was built without plugins"
-        problems.append(Problem(folder, "", source, reason))
+        problems.append(Problem(str(folder), "", source, reason))
         return
-    for name in names:
-        found = _candidate(os.path.join(folder, name), source)
+    for path in paths:
+        found = _candidate(path, source)
         if found is not None:
             candidates.append(found)
 
@@ -257,7 +270,7 @@ def _ask(entry: metadata.EntryPoint, candidates: list[Candidate], problems: list
         problems.append(Problem(entry.value, entry.name.lower(), source, f"it failed with {error!r}"))
         return
     for path in paths:
-        found = _candidate(os.path.normpath(path), source) if os.path.isabs(path) else None
+        found = _candidate(Path(path), source) if Path(path).is_absolute() else None
         if found is None or found.name != entry.name.lower():
             reason = f"it must offer absolute paths of files called libggml-{entry.name}[-TAG].so, not {path!r}"
             problems.append(Problem(entry.value, entry.name.lower(), source, reason))

@@ -36,7 +36,7 @@ class Entry:
         elif self.error is not None:
             status, reason = REFUSED, str(self.error)
         elif winner is not None and lib is not None:
-            status, reason = OUTSCORED, f"{winner.candidate.path} is loaded under this name and suits this machine better"
+            status, reason = OUTSCORED, f"{winner.candidate.path} suits this machine better and is loaded instead"
         elif winner is not None:
             status, reason = UNUSED, f"{winner.candidate.path} is loaded under this name"
         else:
@@ -84,7 +84,9 @@ class Registry:
 
     def report(self) -> Report:
         with self._lock:
-            records = [e.record(self._loaded.get(e.candidate.name)) for e in self._entries.values()]
+            by_hand = (discovery.BACKEND_VARIABLE, discovery.ARGUMENT)
+            entries = sorted(self._entries.values(), key=lambda entry: entry.candidate.source not in by_hand)
+            records = [entry.record(self._loaded.get(entry.candidate.name)) for entry in entries]
             records += [
                 PluginRecord(p.place, p.name, "", p.source, REFUSED, reason=p.reason) for p in self._problems.values()
             ]
@@ -112,32 +114,32 @@ class Registry:
     # Something was selected: exactly that, or an error.
 
     def _load_selection(self, selection: Selection) -> tuple[str, ...]:
+        files = [discovery.file_candidate(w.path, selection.origin) for w in selection.wishes if w.path is not None]
+        for candidate in files:
+            self._entries.setdefault(candidate.key, Entry(candidate))
         found = self._discover(frozenset(wish.name for wish in selection.wishes) | {CPU})
-        for wish in selection.wishes:
-            if wish.path is not None:
-                self._load_file(wish.path, selection.origin)
+        for candidate in files:
+            self._load_file(candidate)
         for wish in selection.wishes:
             if wish.path is None and wish.name not in self._loaded and not _is_device(wish.text):
                 self._load_named(wish, selection, found)
         self._load_any(CPU, found)
         self._require_cpu(found)
-        return tuple(device.name for device in table.select(names=[self._device(w, selection) for w in selection.wishes]))
+        names = [self._device(wish, selection) for wish in selection.wishes]
+        return tuple(device.name for device in table.select(names=names))
 
-    def _load_file(self, path: str, origin: str) -> None:
-        candidate = discovery.file_candidate(path, origin)
-        entry = self._entries.setdefault(candidate.key, Entry(candidate))
+    def _load_file(self, candidate: Candidate) -> None:
+        entry = self._entries[candidate.key]
         loaded = self._loaded.get(candidate.name)
         if loaded is entry:
             return
         if loaded is not None:
             raise BackendError(
                 f"plugin {candidate.name!r} is already loaded from {loaded.candidate.path} and a process can hold only "
-                f"one file of a name; choose {path} before the first model is made, for example with "
+                f"one file of a name; choose {candidate.path} before the first model is made, for example with "
                 f"{discovery.BACKEND_VARIABLE}"
             )
         self._open(entry, again=True)
-        if entry.error is None:
-            self._refuse_unsupported(entry)
         if entry.error is not None:
             raise _named(entry.error, candidate)
         try:
@@ -208,8 +210,6 @@ class Registry:
         entries = [self._entries[candidate.key] for candidate in found.candidates if candidate.name == name]
         for entry in entries:
             self._open(entry, again)
-            if entry.error is None:
-                self._refuse_unsupported(entry)
         return entries
 
     def _open(self, entry: Entry, again: bool) -> None:
@@ -219,13 +219,11 @@ class Registry:
         try:
             entry.library = abi.open_plugin(entry.candidate.path)
             log.debug("opened %s, score %d", entry.candidate.path, entry.library.score)
+            if entry.library.score <= 0:
+                raise BackendUnsupportedError("it does not support this machine (its score is 0)")
         except BackendError as error:
             entry.error = error
             log.info("plugin %r (%s) is refused: %s", entry.candidate.name, entry.candidate.path, error)
-
-    def _refuse_unsupported(self, entry: Entry) -> None:
-        if entry.library is not None and entry.library.score <= 0:
-            entry.error = BackendUnsupportedError("it does not support this machine (its score is 0)")
 
     def _start(self, entry: Entry) -> None:
         """Initialise the backend and put its devices into the table. The only place where a backend starts."""

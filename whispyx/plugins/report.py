@@ -25,7 +25,8 @@ class PluginRecord:
     name, tag : str
         From the file's name; `name` is empty for a folder.
     source : str
-        Who named the file: "WHISPYX_BACKEND", "WHISPYX_BACKEND_PATH", "entry point …", "package" or "backend" (an argument).
+        Who named the file: "backend" (an argument), "WHISPYX_BACKEND", "WHISPYX_BACKEND_PATH", "entry point …" or
+        "package".
     status : str
         "loaded"; "refused": it cannot be used, `reason` says why; "outscored": a better file of that name is loaded;
         "unused": not opened, since it was not asked for.
