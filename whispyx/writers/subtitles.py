@@ -11,15 +11,18 @@ from .registry import Writer
 
 __all__ = ["SRT", "VTT"]
 
-# A line of text that a SubRip reader would take for the times of another cue.
-_TIMING: Final = re.compile(r"^(\s*\d+:\d+(?::\d+)?[,.]?\d*\s*)-->")
+# A line that begins with a time: under a line of digits a SubRip reader would take it for another cue.
+_TIME: Final = re.compile(r"\d+[,.:，．。：]\d+[,.:，．。：]\d")
 _VTT_ESCAPES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 
 
 def _write_srt(transcript: Transcript, stream: TextIO) -> None:
     for number, cue in enumerate(cues(transcript), start=1):
-        # SubRip has no escapes: the text stands as it is, but for an arrow where it would start another cue
-        lines = "\n".join(_TIMING.sub(r"\1->", line) for line in cue.lines)
+        # SubRip has no escapes: the text stands as it is, but for what a reader would take for another cue
+        if any(map(_TIME.match, cue.lines)):
+            lines = " ".join(cue.lines).replace("-->", "->")
+        else:
+            lines = "\n".join(cue.lines)
         stream.write(f"{number}\n{clock(cue.start_ms, ',')} --> {clock(cue.end_ms, ',')}\n{lines}\n\n")
 
 
