@@ -21,9 +21,9 @@ __all__ = ["STAGE", "cythonize", "extensions"]
 SHARED: Final = "whispyx._cyutility"
 """Module with the helpers that Cython would otherwise compile into each extension."""
 
-_KEY: Final = f"{sys.implementation.cache_tag}-{sysconfig.get_config_var('SOABI') or ''}"
+_ABI: Final = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
 GENERATED: Final = Path("build", "generated")
-STAGE: Final = Path("build", f"ext-{_KEY}")
+STAGE: Final = Path("build", f"ext-{_ABI}")
 """Folder (from the root) where finished extension modules lie; a module that is up to date stays there."""
 
 _DIRECTIVES: Final[dict[str, Any]] = {
