@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from . import writers
     from .errors import (
         Aborted,
         AudioError,
@@ -67,6 +68,7 @@ __all__ = [
     "WhispyxError",
     "__version__",
     "transcribe",
+    "writers",
 ]
 
 _HOMES: Final = {
@@ -85,6 +87,8 @@ _HOMES: Final = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "writers":
+        return import_module(".writers", __name__)
     value = getattr(import_module(f".{_HOMES.get(name, 'errors')}", __name__), name)
     globals()[name] = value
     return value
