@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -184,7 +183,7 @@ class Model:
         progress : callable or None
             Called with the percentage done, 0 to 100.
         abort : callable or None
-            Asked now and then, possibly many times a second; True stops the job.
+            Asked many times a second; True stops the job. Ctrl-C is heard without it.
         options : TranscribeOptions or None
             All options as one value, instead of `language` and the keywords.
         **keywords
@@ -228,7 +227,7 @@ class Model:
             **params_fields,
             new_segment_callback=job.found,
             progress_callback=progress,
-            abort_callback=abort or _signal_point(),
+            abort_callback=abort,
         )
         with self._states.lend() as state:
             return job.run(lambda: self._engine.full(context, state, params, samples))
@@ -339,13 +338,6 @@ class Model:
         hparams = self._context.hparams
         if hparams.n_text_layer == 4 and hparams.n_audio_layer == 32:
             logger.warning("%s is a turbo model, which was not trained to translate", self._name)
-
-
-def _signal_point() -> Callable[[], bool] | None:
-    """Something to call on the main thread now and then, so that Python handles Ctrl-C while the engine computes."""
-    if threading.current_thread() is not threading.main_thread():
-        return None
-    return lambda: False
 
 
 class _Job:

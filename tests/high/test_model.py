@@ -172,16 +172,6 @@ def test_ctrl_c_is_heard_while_the_engine_computes(install: Install) -> None:
     assert caught.value.partial.segments == ()  # type: ignore[attr-defined]
 
 
-def test_only_the_main_thread_polls_for_signals(install: Install) -> None:
-    engine = install(FakeEngine())
-    model = Model("fake")
-    model.transcribe(SPEECH)
-    elsewhere = threading.Thread(target=model.transcribe, args=(SPEECH,))
-    elsewhere.start()
-    elsewhere.join()
-    assert engine.asked[0].abort_callback is not None and engine.asked[1].abort_callback is None
-
-
 def test_after_an_error_the_model_goes_on_as_before(install: Install) -> None:
     engine = install(FakeEngine(THREE))
     model = Model("fake")
