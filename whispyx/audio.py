@@ -247,7 +247,7 @@ def _mono(block: Samples) -> Samples:
 
 
 class _Output:
-    """A float32 array that grows when the announced length was wrong."""
+    """A float32 array that grows in place when the announced length was wrong."""
 
     def __init__(self, expected: int) -> None:
         self._data = np.empty(expected, np.float32)
@@ -256,17 +256,13 @@ class _Output:
     def append(self, samples: Samples) -> None:
         end = self._used + len(samples)
         if end > len(self._data):
-            grown = np.empty(max(end, len(self._data) * 3 // 2), np.float32)
-            grown[: self._used] = self._data[: self._used]
-            self._data = grown
+            self._data.resize(end + end // 8, refcheck=False)
         self._data[self._used : end] = samples
         self._used = end
 
     def finish(self) -> Samples:
-        # A short remainder may stay allocated; a long one is given back.
-        if len(self._data) - self._used > max(_BLOCK, self._used // 4):
-            return self._data[: self._used].copy()
-        return self._data[: self._used]
+        self._data.resize(self._used, refcheck=False)
+        return self._data
 
 
 def _assemble(

@@ -44,7 +44,7 @@ SAMPLES: Final[dict[str, Sample]] = {
     ),
     "synthetic": Sample(
         "synthetic.flac",
-        "This is a short test of speech recognition.",
+        "This is a short test on speech recognition.",
         "made for whispyx with espeak-ng, under whispyx's licence",
     ),
 }
