@@ -1,0 +1,35 @@
+"""What all tests share: the import path, the peers, and skips that say why."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.append(str(ROOT))  # last, so that an installed whispyx is the one under test
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "s" not in config.option.reportchars:
+        config.option.reportchars += "s"  # the reason of every skip is shown at the end
+
+
+@pytest.fixture(scope="session")
+def whispercpp_python() -> Path:
+    """Interpreter of the environment that has pywhispercpp; the test is skipped where it has not been set up.
+
+    WHISPYX_REQUIRE_PEERS=1 turns that skip into a failure.
+    """
+    from tools import peers
+
+    found = peers.python("pywhispercpp")
+    if found is not None:
+        return found
+    reason = "peer pywhispercpp is not set up: python tools/peers.py pywhispercpp"
+    if os.environ.get("WHISPYX_REQUIRE_PEERS", "") not in ("", "0"):
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -1,0 +1,50 @@
+"""Tiny models, loaded on both sides: by the core and by the oracle."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.oracle.network import Whisper
+from tests.oracle.reader import ModelFile, read_model
+from tests.oracle.tiny_model import TinyModel
+
+import whispyx.plugins
+from whispyx._core.context import Context
+
+K_TYPES = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k")
+WEIGHT_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_0", "q5_1", "q4_0", "q4_1", *K_TYPES)
+
+_folder = tempfile.TemporaryDirectory(prefix="whispyx-tiny-")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One model file, the oracle's network of it, and the core's context by way of attention."""
+
+    path: Path
+    model: ModelFile
+    net: Whisper
+
+    def context(self, flash_attn: bool) -> Any:
+        whispyx.plugins.load()
+        return Context.load(str(self.path), flash_attn=flash_attn)
+
+
+@functools.lru_cache(maxsize=6)
+def pair(recipe: TinyModel) -> Pair:
+    """Write the model once per test run and read it with the oracle."""
+    path = Path(_folder.name) / f"{abs(hash(recipe))}.bin"
+    if not path.exists():
+        recipe.write(path)
+    model = read_model(path)
+    return Pair(path, model, Whisper(model))
+
+
+def recipe_of(weight_type: str, **changes: Any) -> TinyModel:
+    """A model of some weight type; the K types need rows of 256 weights."""
+    width = {"n_state": 256, "n_head": 4} if weight_type in K_TYPES else {}
+    return TinyModel(weight_type=weight_type, **{**width, **changes})
