@@ -302,6 +302,30 @@ def test_init_runs_for_the_chosen_variant_only(compiler: Compiler, tmp_path: Pat
     assert (tmp_path / "starts").read_text() == "high\n"
 
 
+def test_what_the_engine_said_last_is_part_of_the_error(compiler: Compiler, tmp_path: Path) -> None:
+    path = compiler.odd(tmp_path, "-DODD_INIT_NULL", '-DODD_SAYS="no card in slot 3"')
+    quiet = "import logging\nlogging.getLogger('whispyx').addHandler(logging.NullHandler())\n"
+    outcome, records = ask(quiet + "answer([attempt(sys.argv[1]), found()])", str(path))
+    assert outcome["error"].endswith("(engine: no card in slot 3)")
+    assert outcome["error"].count("no card in slot 3") == 1
+    assert records[0]["reason"].endswith("(engine: no card in slot 3)")
+
+
+def test_what_a_plugin_logs_while_it_starts_goes_to_logging(compiler: Compiler, tmp_path: Path) -> None:
+    path = compiler.odd(tmp_path, '-DODD_SAYS="one card found"')
+    code = """
+import logging
+lines = []
+class Keep(logging.Handler):
+    def emit(self, record):
+        lines.append((record.name, record.levelname, record.getMessage()))
+logging.getLogger("whispyx.engine").addHandler(Keep())
+attempt(sys.argv[1])
+answer(lines)
+"""
+    assert ask(code, str(path)) == [["whispyx.engine", "WARNING", "one card found"]]
+
+
 def test_elf_reader_agrees_with_the_linker_about_a_real_library(compiler: Compiler, tmp_path: Path) -> None:
     path = compiler.example(tmp_path)
     read = elf.inspect(str(path))

@@ -1,7 +1,18 @@
 from collections.abc import Sequence
 from typing import final
 
-__all__ = ["Device", "base_library", "cpu_device", "devices", "ggml_version", "register_backend", "select"]
+from whispyx._core.base import base_library, ggml_version
+
+__all__ = [
+    "Device",
+    "base_library",
+    "cpu_device",
+    "devices",
+    "engine_message",
+    "ggml_version",
+    "register_backend",
+    "select",
+]
 
 @final
 class Device:
@@ -20,8 +31,7 @@ class Device:
     def memory(self) -> tuple[int, int]: ...
     def features(self) -> dict[str, str]: ...
 
-def ggml_version() -> str: ...
-def base_library() -> str: ...
+def engine_message() -> str | None: ...
 def register_backend(reg_address: int, plugin: str, path: str) -> tuple[Device, ...]: ...
 def devices() -> tuple[Device, ...]: ...
 def cpu_device() -> Device: ...

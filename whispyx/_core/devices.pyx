@@ -6,10 +6,12 @@ Upstream's own registry (libggml) is not linked; this table stands in its place.
 
 from __future__ import annotations
 
+import threading
+
 cimport cython
 from libc.stdint cimport uintptr_t
 
-from whispyx._ggml.ggml cimport ggml_version as c_ggml_version
+from whispyx._core.log cimport last_line
 from whispyx._ggml.ggml_backend cimport (
     GGML_BACKEND_DEVICE_TYPE_ACCEL,
     GGML_BACKEND_DEVICE_TYPE_CPU,
@@ -29,6 +31,8 @@ from whispyx._ggml.ggml_backend cimport (
     ggml_backend_reg_t,
 )
 
+import whispyx._core.log  # a plugin logs while it starts, so the callback must be set before the first one does
+from whispyx._core.base import base_library, ggml_version
 from whispyx.errors import (
     BackendAbiError,
     BackendLoadError,
@@ -38,7 +42,16 @@ from whispyx.errors import (
     StateError,
 )
 
-__all__ = ["Device", "base_library", "cpu_device", "devices", "ggml_version", "register_backend", "select"]
+__all__ = [
+    "Device",
+    "base_library",
+    "cpu_device",
+    "devices",
+    "engine_message",
+    "ggml_version",
+    "register_backend",
+    "select",
+]
 
 # Only the members that are looked at before the plugin's own functions may be called.
 cdef extern from "ggml-backend-impl.h" nogil:
@@ -67,12 +80,6 @@ cdef extern from "ggml-backend-impl.h" nogil:
     struct device_layout "ggml_backend_device":
         device_i iface
 
-cdef extern from "dlfcn.h" nogil:
-    ctypedef struct Dl_info:
-        const char * dli_fname
-
-    int dladdr(const void * address, Dl_info * info)
-
 cdef dict KINDS = {
     <int>GGML_BACKEND_DEVICE_TYPE_CPU: "CPU",
     <int>GGML_BACKEND_DEVICE_TYPE_GPU: "GPU",
@@ -85,6 +92,7 @@ cdef dict KINDS = {
 # always sees complete plugins.
 cdef tuple table = ()
 cdef dict by_registration = {}
+cdef object registering = threading.RLock()
 
 
 @cython.final
@@ -134,17 +142,9 @@ cdef str text(const char * value):
     return "" if value == NULL else (<bytes>value).decode("utf-8", "replace")
 
 
-def ggml_version() -> str:
-    """Return the version of the ggml base library that the core is linked to."""
-    return text(c_ggml_version())
-
-
-def base_library() -> str:
-    """Return the path of the library that the core's ggml calls go to."""
-    cdef Dl_info info
-    if dladdr(<const void *>&c_ggml_version, &info) == 0 or info.dli_fname == NULL:
-        raise BackendLoadError("the dynamic linker does not say which library the ggml functions come from")
-    return text(info.dli_fname)
+def engine_message() -> str | None:
+    """Return ggml's last warning or error and forget it; None when there was none."""
+    return last_line()
 
 
 cdef int check_device(ggml_backend_dev_t dev, size_t i) except -1:
@@ -187,8 +187,12 @@ def register_backend(reg_address: int, plugin: str, path: str) -> tuple[Device, 
     BackendLoadError
         The plugin breaks ggml's interface, or one of its devices has a name that is taken.
     """
+    with registering:
+        return add(reg_address, plugin, path)
+
+
+cdef tuple add(uintptr_t address, str plugin, str path):
     global table
-    cdef uintptr_t address = reg_address
     cdef reg_layout * layout = <reg_layout *>address
     cdef ggml_backend_reg_t reg = <ggml_backend_reg_t>address
     cdef ggml_backend_dev_t dev
@@ -205,13 +209,15 @@ def register_backend(reg_address: int, plugin: str, path: str) -> tuple[Device, 
         )
     if layout.iface.get_name == NULL or layout.iface.get_device_count == NULL or layout.iface.get_device == NULL:
         raise BackendLoadError("it leaves a registration function unset that ggml requires")
-    count = ggml_backend_reg_dev_count(reg)
+    with nogil:  # a driver's threads may log, and the log callback takes the GIL
+        count = ggml_backend_reg_dev_count(reg)
     if count == 0:
         raise BackendUnsupportedError("it finds no device on this machine")
     taken = {(<Device>known).name.casefold(): known for known in table}
     found = []
     for i in range(count):
-        dev = ggml_backend_reg_dev_get(reg, i)
+        with nogil:
+            dev = ggml_backend_reg_dev_get(reg, i)
         check_device(dev, i)
         device = Device.__new__(Device)
         device.dev = dev

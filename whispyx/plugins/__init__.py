@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import whispyx._core.base  # noqa: F401  first of all: it refuses to go on with another ggml than ours
 from whispyx.plugins.registry import load, report, resolve
 from whispyx.plugins.report import PluginRecord, Report
 

@@ -36,11 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         load(arguments.backend)
     except WhispyxError as error:
         failure = str(error)
-    try:
-        now = report()
-    except WhispyxError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    now = report()
     usable = failure is None and any(device.kind == "CPU" for device in devices())
     if arguments.json:
         print(json.dumps(as_dict(now, usable, failure), indent=2))

@@ -18,11 +18,12 @@ from typing import Any, Final
 
 import cffi
 
-from whispyx._core.devices import base_library, ggml_version
+from whispyx._core.base import base_library, ggml_version
+from whispyx._core.devices import engine_message
 from whispyx.errors import BackendAbiError, BackendLoadError
 from whispyx.plugins import elf
 
-__all__ = ["Library", "base_path", "open_plugin"]
+__all__ = ["Library", "open_plugin"]
 
 ffi: Final = cffi.FFI()
 ffi.cdef(
@@ -79,10 +80,12 @@ class Library:
         BackendLoadError
             The backend refused to start.
         """
+        engine_message()
         address = int(ffi.cast("uintptr_t", self._lib.ggml_backend_init()))
         if address == 0:
             raise BackendLoadError(
-                "it refused to start (its ggml_backend_init returned NULL); often a driver or a device is missing"
+                "it refused to start (its ggml_backend_init returned NULL); often a driver or a device is missing",
+                log=engine_message(),
             )
         return address
 
@@ -181,33 +184,16 @@ def _program() -> Any:
     return ffi.dlopen(None)
 
 
-def base_path() -> str:
-    """Return the real path of the ggml base library that the core uses.
-
-    Raises
-    ------
-    BackendAbiError
-        It is not ours.
-    """
-    path = os.path.realpath(base_library())
-    if Path(path).name != BASE_FILE:
-        raise BackendAbiError(
-            f"the core of whispyx is bound to {path}, which another package or the program put in front of "
-            f"{BASE_FILE}; import whispyx before it, or keep it from loading its libraries with RTLD_GLOBAL"
-        )
-    return path
-
-
 @cache
 def _machine() -> int:
-    return elf.inspect(base_path()).machine
+    return elf.inspect(base_library()).machine
 
 
 def _global_ggml() -> str | None:
     """Return the library whose ggml every library of the process sees; None when there is none but ours."""
     function = _symbol(_program(), BASE_PROBE)
     owner = None if function is None else _owner(function)
-    return None if owner == base_path() else owner
+    return None if owner == base_library() else owner
 
 
 def _check_base(lib: Any) -> None:
@@ -216,7 +202,7 @@ def _check_base(lib: Any) -> None:
     if function is None:
         return
     owner = _owner(function)
-    if owner != base_path():
+    if owner != base_library():
         raise BackendAbiError(f"it brings a ggml of its own ({owner}); link it to {BASE_FILE} instead")
 
 
@@ -226,7 +212,7 @@ def _version(lib: Any) -> str | None:
     raw = lib.whispyx_plugin_ggml_version()
     if raw == ffi.NULL:
         return None
-    version = ffi.string(raw).decode("utf-8", "replace")
+    version: str = ffi.string(raw).decode("utf-8", "replace")
     if version != ggml_version():
         raise BackendAbiError(
             f"it was built from ggml {version} and this process runs ggml {ggml_version()}; "

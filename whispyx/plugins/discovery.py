@@ -120,20 +120,18 @@ def parse_selection(value: SelectionLike, origin: str = ARGUMENT) -> Selection:
     ParamsError
         The selection is empty, an entry is, or an entry is a relative path or malformed.
     """
-    items: list[str]
     if isinstance(value, str):
-        items = value.split(",")
+        items: list[Any] = list(value.split(","))
     elif isinstance(value, os.PathLike):
-        items = [os.fspath(value)]
-    elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
-        items = []
-        for item in value:
-            path = os.fspath(item) if isinstance(item, os.PathLike) else item
-            if not isinstance(path, str):
-                raise ParamsError(f"{origin} holds a {type(item).__name__}; every entry is a str or a path")
-            items.append(path)
+        items = [value]
+    elif isinstance(value, Sequence) and type(value) not in (bytes, bytearray, memoryview):
+        items = list(value)
     else:
         raise ParamsError(f"{origin} is a {type(value).__name__}; give a str, a path, or a sequence of them")
+    items = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in items]
+    for item in items:
+        if not isinstance(item, str):
+            raise ParamsError(f"{origin} holds a {type(item).__name__}; every entry is a str or a path")
     if not any(item.strip() for item in items):
         raise ParamsError(f"{origin} is empty; name a plugin (for example 'cpu'), or leave it out to use what is found")
     return Selection(tuple(_wish(item.strip(), origin) for item in items), origin)
@@ -181,8 +179,8 @@ def file_candidate(path: str | Path, source: str) -> Candidate:
     found = _candidate(Path(path), source)
     if found is None:
         raise ParamsError(
-            f"{source} names {str(path)!r}; a plugin file is called libggml-NAME.so or libggml-NAME-TAG.so, where NAME is "
-            "what users call the plugin"
+            f"{source} names {str(path)!r}; a plugin file is called libggml-NAME.so or libggml-NAME-TAG.so, where NAME "
+            "is what users call the plugin"
         )
     return found
 

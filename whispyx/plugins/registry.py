@@ -74,7 +74,6 @@ class Registry:
     def load(self, backend: SelectionLike | None) -> Report:
         selection = discovery.environment_selection() if backend is None else discovery.parse_selection(backend)
         with self._lock:
-            abi.base_path()  # nothing may be loaded when the core itself is bound to a foreign ggml
             if selection is None:
                 self._load_all()
                 self._selected = None
@@ -90,7 +89,7 @@ class Registry:
             records += [
                 PluginRecord(p.place, p.name, "", p.source, REFUSED, reason=p.reason) for p in self._problems.values()
             ]
-            return Report(tuple(records), self._selected, self._searched, table.ggml_version(), abi.base_path())
+            return Report(tuple(records), self._selected, self._searched, table.ggml_version(), table.base_library())
 
     # Nothing was selected: take what works, remember what does not.
 
@@ -251,7 +250,7 @@ def _is_device(text: str) -> bool:
 
 
 def _named(error: BackendError, candidate: Candidate) -> BackendError:
-    return type(error)(f"plugin {candidate.name!r} ({candidate.path}) cannot be used: {error}", log=error.log)
+    return type(error)(f"plugin {candidate.name!r} ({candidate.path}) cannot be used: {error.args[0]}", log=error.log)
 
 
 def _known(found: Discovery) -> str:

@@ -2,6 +2,8 @@
 
 #include "ggml-backend-impl.h"
 
+#include "ggml-impl.h"
+
 #include <stddef.h>
 
 #ifndef ODD_API_VERSION
@@ -73,6 +75,9 @@ ggml_backend_dev_t reg_device(ggml_backend_reg_t reg, size_t index) {
 
 #ifndef ODD_NO_INIT
 EXPORT ggml_backend_reg_t ggml_backend_init(void) {
+#ifdef ODD_SAYS
+    GGML_LOG_WARN("%s\n", ODD_SAYS);
+#endif
 #ifdef ODD_INIT_NULL
     return NULL;
 #else

@@ -1,0 +1,73 @@
+"""The plugin that backends/README.md teaches: built out of tree, found, loaded, and made to compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.plugins.toolkit import EXAMPLE, ROOT, Compiler, ask
+
+COMPUTE = f"""
+sys.path.insert(0, {str(ROOT)!r})
+from tests.plugins.ggml_by_hand import compute
+"""
+
+
+def test_an_out_of_tree_plugin_is_found_and_loaded(example_folder: Path) -> None:
+    outcome, records = ask("answer([attempt(), found()])", env={"WHISPYX_BACKEND_PATH": str(example_folder)})
+    assert outcome == {"selected": None, "loaded": ["example", "cpu"]}
+    record = records[0]
+    assert record["path"] == str(example_folder / "libggml-example.so")
+    assert record["source"] == "WHISPYX_BACKEND_PATH"
+    assert record["status"] == "loaded"
+    assert record["score"] == 1
+    assert record["devices"] == ["Example"]
+    assert record["notes"] == []
+
+
+def test_its_device_says_what_the_c_source_says(example_folder: Path) -> None:
+    described = ask(
+        "attempt()\nd = table.devices()[0]\n"
+        "answer([d.name, d.description, d.kind, d.backend, d.index, d.plugin_path, d.memory(), d.features()])",
+        env={"WHISPYX_BACKEND_PATH": str(example_folder)},
+    )
+    path = str(example_folder / "libggml-example.so")
+    assert described == ["Example", "adds float32 tensors", "ACCEL", "example", 0, path, [0, 0], {"ADD": "f32"}]
+
+
+def test_it_computes_what_it_says_it_can(example_folder: Path) -> None:
+    a = [0.5 * i for i in range(12)]
+    b = [100.0 - i for i in range(12)]
+    result = ask(
+        COMPUTE + "attempt()\n"
+        f"answer(compute(table.base_library(), table.devices()[0].plugin_path, 'add', {a}, {b}, (4, 3)))",
+        env={"WHISPYX_BACKEND_PATH": str(example_folder), "WHISPYX_BACKEND": "example"},
+    )
+    assert result == [x + y for x, y in zip(a, b, strict=True)]
+
+
+def test_it_refuses_what_it_cannot_compute(example_folder: Path) -> None:
+    result = ask(
+        COMPUTE + "attempt()\ntry:\n"
+        "    compute(table.base_library(), table.devices()[0].plugin_path, 'mul_mat', [1.0] * 4, [1.0] * 4, (2, 2))\n"
+        "except RuntimeError as error:\n    answer(str(error))",
+        env={"WHISPYX_BACKEND_PATH": str(example_folder), "WHISPYX_BACKEND": "example"},
+    )
+    assert result == "the device does not support mul_mat"
+
+
+def test_it_stands_before_the_cpu_for_the_scheduler(example_folder: Path) -> None:
+    path = str(example_folder / "libggml-example.so")
+    for choice in ("example", "example:0", "cpu,example", "EXAMPLE", path):
+        outcome = ask("answer(attempt(sys.argv[1]))", choice, env={"WHISPYX_BACKEND_PATH": str(example_folder)})
+        assert outcome["selected"] == ["Example", "CPU"], choice
+    default = ask(
+        "attempt()\nanswer([d.name for d in table.select()])", env={"WHISPYX_BACKEND_PATH": str(example_folder)}
+    )
+    assert default == ["Example", "CPU"]
+
+
+def test_built_for_another_ggml_it_is_refused(compiler: Compiler, tmp_path: Path) -> None:
+    path = compiler.library(tmp_path / "libggml-example.so", EXAMPLE, ['-DWHISPYX_GGML_VERSION="0.20.1"'])
+    outcome = ask("answer(attempt(sys.argv[1]))", str(path))
+    assert "BackendAbiError" in outcome["kinds"]
+    assert "0.20.1" in outcome["error"]
