@@ -7,7 +7,7 @@ from setuptools import setup
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools.build import BuildError, commands, cython  # noqa: E402
+from tools.build import BuildError, commands, cython
 
 try:
     commands.require_writable()

@@ -16,15 +16,15 @@ PACKAGE = ROOT / "whispyx"
 # for a package and all in it.
 LAYERS = (
     ("errors", "constants", "languages", "_version", "_ggml.*", "data.*"),
-    ("_core", "_core.check", "_core.log", "_core.clock", "_core.source"),
+    ("_core", "_core.base", "_core.check", "_core.log", "_core.clock", "_core.source"),
     ("_core.devices",),
     ("_core.handles", "_core.abort", "_core.hparams", "_core.vocab", "_core.tokenize", "_core.mel", "_core.batch"),
     ("_core.weights", "_core.kvcache", "_core.params", "_core.results"),
     ("_core.loader", "_core.grammar", "_core.sequence"),
     ("_core.graph.*",),
     ("_core.context", "_core.state", "_core.encode", "_core.decode"),
-    ("_core.logits", "_core.sampling", "_core.beam", "_core.prompt", "_core.segments", "_core.lang")
-    + ("_core.align.*", "_core.vad.*"),
+    ("_core.logits", "_core.sampling", "_core.beam", "_core.prompt", "_core.segments", "_core.lang"),
+    ("_core.align.*", "_core.vad.*"),
     ("_core.run", "_core.parallel"),
     ("capi.*",),
     ("plugins.*", "models.*"),
@@ -38,7 +38,7 @@ LAYERS = (
 # Packages that stand beside the tower: all they may import of ours.
 ONLY = {
     "models": ("errors", "constants", "languages", "_version", "models.*"),
-    "plugins": ("errors", "constants", "languages", "_version", "_core", "_core.devices", "plugins.*"),
+    "plugins": ("errors", "constants", "languages", "_version", "_core", "_core.base", "_core.devices", "plugins.*"),
 }
 
 # Third-party packages that one module alone may import.

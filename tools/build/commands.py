@@ -66,6 +66,7 @@ class BuildExt(build_ext):
     def _build(self) -> None:
         config = BuildConfig.from_env()
         print(f"whispyx build:\n{config}", flush=True)
+        native.require_compiler()  # before anything is fetched
         libraries = native.build(config, vendor.source_tree(config))
         cython.cythonize(config, config.ggml_source or vendor.VENDOR / "ggml", libraries, self.extensions)
         wanted = self.build_lib, self.build_temp, self.inplace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import sys
@@ -36,7 +37,7 @@ _DIRECTIVES: Final[dict[str, Any]] = {
 
 def _is_cpp(path: Path) -> bool:
     with path.open(encoding="utf-8") as file:
-        return any(line.strip() == "# distutils: language = c++" for line, _ in zip(file, range(20)))
+        return any(line.strip() == "# distutils: language = c++" for line in itertools.islice(file, 20))
 
 
 def extensions() -> list[Extension]:

@@ -110,9 +110,9 @@ def _run(command: list[str], what: str) -> None:
         log.seek(0)
         sys.stderr.write(log.read()[-20_000:])
     raise BuildError(
-        f"{what[0].upper()}{what[1:]} failed with exit status {done.returncode}; the output of the failed step is above. "
-        f"If the compiler was killed, memory ran out: set WHISPYX_BUILD_JOBS=1. A compiler older than GCC 9 or Clang 10 "
-        f"is too old. WHISPYX_CPU_VARIANTS=x64 builds with the fewest demands."
+        f"{what[0].upper()}{what[1:]} failed with exit status {done.returncode}; the output of the failed step is "
+        f"above. If the compiler was killed, memory ran out: set WHISPYX_BUILD_JOBS=1. A compiler older than GCC 9 or "
+        f"Clang 10 is too old. WHISPYX_CPU_VARIANTS=x64 builds with the fewest demands."
     )
 
 

@@ -85,8 +85,8 @@ def _choose(wanted: tuple[str, ...], variants: dict[str, Any], flags: frozenset[
     unknown = [name for name in wanted if name not in table and (name not in ("native", "all") or len(wanted) > 1)]
     if unknown:
         raise BuildError(
-            f"WHISPYX_CPU_VARIANTS names {', '.join(map(repr, unknown))}. Give 'native' or 'all' alone, or a comma list "
-            f"of: {', '.join(table)}."
+            f"WHISPYX_CPU_VARIANTS names {', '.join(map(repr, unknown))}. Give 'native' or 'all' alone, or a comma "
+            f"list of: {', '.join(table)}."
         )
     # Where the processor cannot be asked, 'native' builds everything: slower to build, never slower to run.
     if wanted == ("all",) or (wanted == ("native",) and flags is None):

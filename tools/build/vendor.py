@@ -100,8 +100,8 @@ def ensure(*, offline: bool = False, vendor: Path = VENDOR) -> Path:
         pass  # no tree yet, or one without a stamp: unpacked again below
     if offline:
         raise BuildError(
-            f"vendor/ggml does not hold ggml {pin.ggml_version} as pinned, and WHISPYX_BUILD_OFFLINE=1 forbids to fetch "
-            f"it. Build once with the network, start from our source distribution (it contains the tree), or set "
+            f"vendor/ggml does not hold ggml {pin.ggml_version} as pinned, and WHISPYX_BUILD_OFFLINE=1 forbids to "
+            f"fetch it. Build once with the network, start from our source distribution (it contains the tree), or set "
             f"WHISPYX_GGML_SOURCE to a tree of ggml {pin.ggml_version}."
         )
     with tempfile.TemporaryDirectory(prefix="whispyx-ggml-") as scratch:
@@ -112,7 +112,8 @@ def ensure(*, offline: bool = False, vendor: Path = VENDOR) -> Path:
 
 def _stamp(pin: Pin, patches: list[Path]) -> str:
     digests = {patch.name: hashlib.sha256(patch.read_bytes()).hexdigest() for patch in patches}
-    return json.dumps({"package": pin.requirement, "sha256": pin.sha256, "keep": pin.keep, "patches": digests}, indent=1)
+    made_of = {"package": pin.requirement, "sha256": pin.sha256, "keep": pin.keep, "patches": digests}
+    return json.dumps(made_of, indent=1)
 
 
 def fetch(pin: Pin, folder: Path) -> Path:
@@ -146,7 +147,7 @@ def fetch(pin: Pin, folder: Path) -> Path:
     return archives[0]
 
 
-_STAND_IN: Final = '''\
+_STAND_IN: Final = """\
 import os
 
 def get_requires_for_build_wheel(config_settings=None):
@@ -158,7 +159,7 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     with open(os.path.join(metadata_directory, folder, "METADATA"), "w") as file:
         file.write("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
     return folder
-'''
+"""
 
 
 def _fetch_error(pin: Pin, output: str) -> BuildError:
@@ -184,9 +185,9 @@ def _fetch_error(pin: Pin, output: str) -> BuildError:
 
 def _hash_error(pin: Pin, got: str) -> BuildError:
     return BuildError(
-        f"The archive of {pin.requirement} has SHA-256 {got}, but vendor/ggml.toml pins {pin.sha256}. It was damaged on "
-        f"the way or is not the file that was pinned, and nothing of it is used. Fetch again ('pip cache purge' first), "
-        f"or check the index or folder that pip takes it from."
+        f"The archive of {pin.requirement} has SHA-256 {got}, but vendor/ggml.toml pins {pin.sha256}. It was damaged "
+        f"on the way or is not the file that was pinned, and nothing of it is used. Fetch again ('pip cache purge' "
+        f"first), or check the index or folder that pip takes it from."
     )
 
 
@@ -199,8 +200,8 @@ def unpack(archive: Path, pin: Pin, patches: list[Path], target: Path, stamp: st
         scratch = Path(tempfile.mkdtemp(prefix=".ggml-", dir=target.parent))
     except OSError as error:
         raise BuildError(
-            f"The ggml source cannot be unpacked into {target.parent}: {error.strerror}. The build writes into the source "
-            f"tree: make it writable, or copy the tree to a folder that is."
+            f"The ggml source cannot be unpacked into {target.parent}: {error.strerror}. The build writes into the "
+            f"source tree: make it writable, or copy the tree to a folder that is."
         ) from error
     try:
         fresh = scratch / "new"
@@ -231,7 +232,9 @@ def _extract(archive: Path, pin: Pin, target: Path) -> None:
                 if len(parts) < 2 or parts[0] != pin.folder or parts[1] not in pin.keep or not member.isfile():
                     continue
                 if ".." in parts:
-                    raise BuildError(f"The archive of {pin.requirement} holds the unsafe path {member.name!r}; refused.")
+                    raise BuildError(
+                        f"The archive of {pin.requirement} holds the unsafe path {member.name!r}: refused."
+                    )
                 source = tar.extractfile(member)
                 assert source is not None  # a plain file always has content
                 path = target.joinpath(*parts[1:])
