@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from pathlib import Path
 
 from tests.plugins.toolkit import EXAMPLE, ROOT, Compiler, ask
@@ -64,6 +67,19 @@ def test_it_stands_before_the_cpu_for_the_scheduler(example_folder: Path) -> Non
         "attempt()\nanswer([d.name for d in table.select()])", env={"WHISPYX_BACKEND_PATH": str(example_folder)}
     )
     assert default == ["Example", "CPU"]
+
+
+def test_the_commands_of_the_readme_build_it(compiler: Compiler, tmp_path: Path) -> None:
+    """Run as written, from the top of the checkout; only the home folder is another one."""
+    readme = (ROOT / "backends" / "README.md").read_text()
+    (command,) = re.findall(r"^```sh\n(mkdir.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["sh", "-ec", command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    outcome = ask("answer(attempt(sys.argv[1]))", str(tmp_path / "plugins" / "libggml-example.so"))
+    assert outcome == {"selected": ["Example", "CPU"], "loaded": ["example", "cpu"]}
 
 
 def test_built_for_another_ggml_it_is_refused(compiler: Compiler, tmp_path: Path) -> None:

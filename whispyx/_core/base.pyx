@@ -1,9 +1,9 @@
 """The ggml base library that the core is bound to, checked before any of its functions is called.
 
-When another package, or the program that embeds Python, has shown a ggml of its own to the whole process (RTLD_GLOBAL,
-or a library it is linked to), or LD_LIBRARY_PATH leads to another installation's, the dynamic linker gives the core
-those functions instead of ours. Their structs may have another layout, so calling one could end the process. Importing this module raises an error instead; import it before
-the rest of the core.
+When another package, or the program that embeds Python, has shown a ggml of its own to the whole process
+(RTLD_GLOBAL, or a library it is linked to), or LD_LIBRARY_PATH leads to another installation's, the dynamic linker
+gives the core those functions instead of ours. Their structs may have another layout, so calling one could end the
+process. Importing this module raises an error instead; import it before the rest of the core.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ cdef int check() except -1:
     ours = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "_native", "libwhispyx-ggml-base.so"))
     if found != ours:
         raise BackendAbiError(
-            f"the dynamic linker has bound whispyx to the ggml in {found} instead of its own in {ours}; another package or "
-            "the program shows that library to the whole process (import whispyx before it, or keep it from being loaded "
-            "with RTLD_GLOBAL), or LD_LIBRARY_PATH leads to it"
+            f"the dynamic linker has bound whispyx to the ggml in {found} instead of its own in {ours}; another "
+            "package or the program shows that library to the whole process (import whispyx before it, or keep it from being "
+            "loaded with RTLD_GLOBAL), or LD_LIBRARY_PATH leads to it"
         )
     return 0
 
