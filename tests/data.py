@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 import pytest
 
@@ -86,7 +86,27 @@ def or_skip(get: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
         pytest.skip(str(error))
 
 
-@cache
+def _once(get: Callable[P, T]) -> Callable[P, T]:
+    """Remember what `get` returned, and also that it failed, so that one dead network is waited for once."""
+
+    @cache
+    def outcome(*args: Any, **keywords: Any) -> tuple[T | None, Unavailable | None]:
+        try:
+            return get(*args, **keywords), None
+        except Unavailable as error:
+            return None, error
+
+    @wraps(get)
+    def remembered(*args: P.args, **keywords: P.kwargs) -> T:
+        value, error = outcome(*args, **keywords)
+        if error is not None:
+            raise error
+        return cast(T, value)
+
+    return remembered
+
+
+@_once
 def _files(requirement: str, files: tuple[tuple[str, str], ...]) -> dict[str, Path]:
     folder = cache_root() / "test-data" / requirement
     wanted = dict(files)
@@ -108,7 +128,7 @@ def _pywhispercpp() -> dict[str, Path]:
     return _files(PYWHISPERCPP, tuple((models | others).items()))
 
 
-@cache
+@_once
 def jfk_wav() -> Path:
     """11 s of speech, 16 kHz, mono; its text is `whispyx.models.SAMPLES["jfk"].text`."""
     try:
@@ -141,12 +161,12 @@ def librivox_clips() -> list[Clip]:
         members[f"{folder}{LIBRIVOX_STEM}{number}.json"] = json_sha256
     files = _files(POCKETSPHINX, tuple(members.items()))
     lines = files[folder + LIBRIVOX_TEXT[0]].read_text("utf-8")
-    texts = dict(re.findall(r"^<s> (.*) </s> \(.*-(\d+)\)$", lines, re.MULTILINE))
-    by_number = {number: text for text, number in texts.items()}
+    found = re.findall(r"^<s> (.*) </s> \(.*-(\d+)\)$", lines, re.MULTILINE)
+    texts = {number: text for text, number in found}
     return [
         Clip(
             files[f"{folder}{LIBRIVOX_STEM}{number}.wav"],
-            by_number[number],
+            texts[number],
             files[f"{folder}{LIBRIVOX_STEM}{number}.json"],
         )
         for number in LIBRIVOX
@@ -164,7 +184,7 @@ def lecture_wav() -> Path:
     return lecture("wav")
 
 
-@cache
+@_once
 def model_file(name: str) -> Path:
     """A whole model, "tiny.en" or "base", in f16."""
     try:

@@ -145,8 +145,9 @@ def locked(target: Path) -> Iterator[None]:
         The other process has written nothing for ten minutes, or the folder cannot be written.
     """
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(target.with_name(f".{target.name}.lock"))
+        locks = target.parent / ".locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(locks / f"{target.name}.lock")
         seen, since = None, time.monotonic()
         while True:
             try:
