@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugins.toolkit import Compiler, ask
+from tests.plugins.toolkit import Compiler, ask, python
 from whispyx.errors import ParamsError
 from whispyx.plugins.discovery import file_candidate, parse_selection
 
@@ -62,6 +62,12 @@ def test_an_empty_entry_is_an_error(value: Any) -> None:
 @pytest.mark.parametrize("value", ["cpu:", "cpu:one", "cpu:-1", "cpu:0:0", "cp u", "cpu;blas", "cpu:99999", "ünïcode"])
 def test_a_malformed_entry_is_an_error_that_quotes_it(value: str) -> None:
     with pytest.raises(ParamsError, match="an entry is a plugin"):
+        parse_selection(value)
+
+
+@pytest.mark.parametrize("value", ["/opt\0/libggml-x.so", "cpu\0", ["~/\0.so"]])
+def test_a_null_character_is_an_error(value: Any) -> None:
+    with pytest.raises(ParamsError, match="null character"):
         parse_selection(value)
 
 
@@ -170,6 +176,17 @@ def test_extra_folders_may_replace_the_cpu_plugin_by_path(tmp_path: Path) -> Non
     copy = shutil.copy(original, tmp_path / "libggml-cpu-mine.so")
     outcome = ask("answer([attempt(sys.argv[1]), table.cpu_device().plugin_path])", str(copy))
     assert outcome == [{"selected": ["CPU"], "loaded": ["cpu"]}, str(copy)]
+
+
+def test_a_path_need_not_be_utf_8(compiler: Compiler, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9 \xff")
+    compiler.odd(folder)
+    environment = {"WHISPYX_BACKEND_PATH": str(folder)}
+    assert ask("answer(attempt('odd'))", env=environment)["selected"] == ["Odd", "CPU"]
+    for variable in ({}, {"PYTHONIOENCODING": "ascii"}):
+        done = python("whispyx.plugins", env={**environment, **variable}, flags=["-m"])
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "\\udcff" in done.stdout
 
 
 def test_many_threads_may_load_at_once(compiler: Compiler, tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.json:
         print(json.dumps(as_dict(now, usable, failure), indent=2))
     else:
-        print(as_text(now, usable, failure))
+        # Paths and device names may hold what the terminal's encoding cannot show.
+        encoding = sys.stdout.encoding or "utf-8"
+        print(as_text(now, usable, failure).encode(encoding, "backslashreplace").decode(encoding))
     return 0 if usable else 1
 
 

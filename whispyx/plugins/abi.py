@@ -35,6 +35,9 @@ ffi.cdef(
     /* never called: any function of the base library, to see which base a library is bound to */
     void         ggml_backend_buffer_init(void);
 
+    void *       dlopen(const char * path, int flags);
+    const char * dlerror(void);
+
     typedef struct {
         const char * dli_fname;
         void *       dli_fbase;
@@ -148,20 +151,16 @@ def _dlopen(path: str) -> Any:
         # Some other package, or the program itself, shows its ggml to every library of the process. Ours must come
         # first for our plugins; only in this case, because it also hides a replaced malloc from them.
         flags |= getattr(ffi, "RTLD_DEEPBIND", 0)
-    try:
-        lib = ffi.dlopen(path, flags)
-    except OSError as error:
-        raise BackendLoadError(f"the dynamic linker refuses it: {_reason(error, path)}") from error
-    _opened[path] = lib
+    # Not ffi.dlopen(path): it cannot open a path that is not UTF-8, and it closes the library with the object.
+    program = _program()
+    dlopen, dlerror = program.dlopen, program.dlerror  # looked up first: that itself resets what dlerror returns
+    handle = dlopen(os.fsencode(path), flags)
+    if handle == ffi.NULL:
+        raw = dlerror()
+        message = "it does not say why" if raw == ffi.NULL else os.fsdecode(ffi.string(raw))
+        raise BackendLoadError(f"the dynamic linker refuses it: {message.removeprefix(f'{path}: ')}")
+    lib = _opened[path] = ffi.dlopen(handle)
     return lib
-
-
-def _reason(error: OSError, path: str) -> str:
-    """Return the linker's own words: cffi puts the path before them, and the linker often once more."""
-    text = str(error)
-    for prefix in (f"cannot load library '{path}': ", f"cannot load library {path}: ", f"{path}: "):
-        text = text.removeprefix(prefix)
-    return text
 
 
 def _symbol(lib: Any, name: str) -> Any:

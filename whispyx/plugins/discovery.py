@@ -142,6 +142,8 @@ def _wish(text: str, origin: str) -> Wish:
         raise ParamsError(
             f"{origin} has an empty entry; write names separated by single commas, for example 'blas,cpu'"
         )
+    if "\0" in text:
+        raise ParamsError(f"{origin} has the entry {text!r}; neither names nor paths hold a null character")
     if os.sep in text or text.startswith("~") or text.endswith(".so"):
         path = _expand(text)
         if not path.is_absolute():
@@ -281,7 +283,7 @@ def _paths(value: Any) -> list[str]:
     paths = []
     for item in items:
         path = os.fspath(item)
-        if not isinstance(path, str):
-            raise TypeError(f"a path is a str, not {type(path).__name__}")
+        if not isinstance(path, str) or "\0" in path:
+            raise TypeError(f"a path is a str without null characters, not {path!r}")
         paths.append(path)
     return paths
