@@ -11,7 +11,7 @@ from tests.plugins.toolkit import EXAMPLE, ROOT, Compiler, ask
 
 COMPUTE = f"""
 sys.path.insert(0, {str(ROOT)!r})
-from tests.plugins.ggml_by_hand import compute
+from tests.plugins.ggml_by_hand import compute, compute_split
 """
 
 
@@ -46,6 +46,20 @@ def test_it_computes_what_it_says_it_can(example_folder: Path) -> None:
         env={"WHISPYX_BACKEND_PATH": str(example_folder), "WHISPYX_BACKEND": "example"},
     )
     assert result == [x + y for x, y in zip(a, b, strict=True)]
+
+
+def test_it_shares_a_graph_with_the_cpu(example_folder: Path) -> None:
+    n = 3
+    a = [float(i) for i in range(n * n)]
+    b = [float(i % 4 - 1) for i in range(n * n)]
+    c = [100.0 * i for i in range(n * n)]
+    product = [sum(a[n * j + k] * b[n * i + k] for k in range(n)) for i in range(n) for j in range(n)]
+    result = ask(
+        COMPUTE + "attempt()\npaths = [d.plugin_path for d in table.select(names=['example', 'cpu'])]\n"
+        f"answer(compute_split(table.base_library(), paths, {a}, {b}, {c}, {n}))",
+        env={"WHISPYX_BACKEND_PATH": str(example_folder), "WHISPYX_BACKEND": "example"},
+    )
+    assert result == [[x + y for x, y in zip(product, c, strict=True)], "CPU", "Example"]
 
 
 def test_it_refuses_what_it_cannot_compute(example_folder: Path) -> None:
