@@ -17,6 +17,7 @@ from whispyx._ggml.ggml_backend cimport (
 cdef class Meta:
     cdef ggml_context * ptr
     cdef void close(self) noexcept
+    cdef void reset(self) noexcept nogil
     @staticmethod
     cdef Meta create(size_t n_tensors, size_t graph_size)
 

@@ -12,6 +12,7 @@ from whispyx._ggml.ggml cimport (
     ggml_graph_overhead_custom,
     ggml_init,
     ggml_init_params,
+    ggml_reset,
     ggml_tensor_overhead,
     ggml_threadpool_params,
     ggml_threadpool_params_init,
@@ -62,6 +63,10 @@ cdef class Meta:
             raise ComputeMemoryError("no memory for tensor headers")
         _live["meta"] += 1
         return self
+
+    cdef void reset(self) noexcept nogil:
+        """Drop all headers, keep the memory for the next ones."""
+        ggml_reset(self.ptr)
 
     cdef void close(self) noexcept:
         if self.ptr != NULL:

@@ -218,7 +218,7 @@ cdef class Filters:
 
     def __init__(self, weights) -> None:
         cdef int band, k
-        array = np.ascontiguousarray(weights, dtype=np.float32)
+        array = np.array(weights, dtype=np.float32, order="C", copy=True)
         if array.ndim != 2 or array.shape[1] != N_BINS:
             raise ModelFormatError(f"mel filters have shape {array.shape}, expected (n_mels, {N_BINS})")
         if not np.isfinite(array).all():

@@ -33,6 +33,7 @@ cdef extern from "ggml.h" nogil:
         GGML_TYPE_Q2_K
         GGML_TYPE_Q6_K
         GGML_TYPE_I32
+        GGML_TYPE_I64
         GGML_TYPE_BF16
         GGML_TYPE_COUNT
 
@@ -69,7 +70,10 @@ cdef extern from "ggml.h" nogil:
         ggml_tensor * view_src
         void * buffer
 
-    ctypedef bint (*ggml_abort_callback)(void * data) noexcept nogil
+    # C's bool: a callback must return exactly this type.
+    ctypedef bint c_bool "bool"
+
+    ctypedef c_bool (*ggml_abort_callback)(void * data) noexcept nogil
 
     const char * ggml_version()
     const char * ggml_commit()
@@ -87,8 +91,8 @@ cdef extern from "ggml.h" nogil:
     size_t ggml_tensor_overhead()
 
     ggml_context * ggml_init(ggml_init_params params)
+    void ggml_reset(ggml_context * ctx)
     void ggml_free(ggml_context * ctx)
-    size_t ggml_used_mem(const ggml_context * ctx)
 
     ggml_tensor * ggml_new_tensor(ggml_context * ctx, ggml_type type, int n_dims, const int64_t * ne)
     ggml_tensor * ggml_new_tensor_1d(ggml_context * ctx, ggml_type type, int64_t ne0)
@@ -96,6 +100,8 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_new_tensor_3d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1, int64_t ne2)
     ggml_tensor * ggml_new_tensor_4d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1, int64_t ne2,
                                      int64_t ne3)
+
+    ggml_tensor * ggml_view_tensor(ggml_context * ctx, ggml_tensor * src)
 
     const char * ggml_get_name(const ggml_tensor * tensor)
     ggml_tensor * ggml_set_name(ggml_tensor * tensor, const char * name)

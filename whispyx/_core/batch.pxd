@@ -1,0 +1,13 @@
+from libc.stdint cimport int32_t, uint32_t
+
+
+cdef class Batch:
+    cdef readonly int n_tokens
+    cdef readonly int capacity
+    cdef int n_outputs          # tokens whose logits are wanted
+    cdef int32_t * token
+    cdef int32_t * pos
+    cdef uint32_t * seqs        # bit s: the token belongs to sequence s
+    cdef bint * wants_logits
+    cdef void clear(self) noexcept nogil
+    cdef void add(self, int token, int pos, uint32_t seqs, bint wants_logits) noexcept nogil

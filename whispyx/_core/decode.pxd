@@ -1,0 +1,4 @@
+from whispyx._core.state cimport State
+
+cdef int read_tokens(State state, object tokens, int n_past, bint all_logits) except -1
+cdef int decode_batch(State state, int n_threads) except -1

@@ -1,0 +1,16 @@
+from whispyx._core.kvcache cimport KvCache
+from whispyx._core.weights cimport Weights
+from whispyx._ggml.ggml cimport ggml_cgraph, ggml_context, ggml_tensor
+
+cdef struct DecoderGraph:
+    ggml_cgraph * graph
+    ggml_tensor * token     # input (n_tokens,) i32
+    ggml_tensor * pos       # input (n_tokens,) i32
+    ggml_tensor * slot      # input (n_tokens,) i64: cells of the self cache to write
+    ggml_tensor * mask      # input (n_tokens, n_kv) f16: 0 or -inf
+    ggml_tensor * output    # input (n_outputs,) i32: rows whose logits are wanted; NULL when it is all of them
+    ggml_tensor * logits    # (n_outputs, n_vocab)
+
+cdef DecoderGraph build_decoder(ggml_context * g, Weights weights, KvCache kv_self, KvCache kv_cross, int n_tokens,
+                                int n_outputs, int n_kv, int n_audio_ctx, int n_layer, int n_head,
+                                bint flash) noexcept nogil

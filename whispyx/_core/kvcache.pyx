@@ -1,0 +1,129 @@
+"""Keys and values that attention has seen.
+
+A cache is a set of cells. A cell holds the keys and values of one token position in every layer and knows which
+sequences (decoders) use it, so decoders that share a beginning share its cells. Tokens go to any free cells: a row
+index per token tells the graph where to write, so a fragmented cache never lacks room that is there.
+"""
+
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc
+
+from whispyx._core.batch cimport Batch
+from whispyx._core.handles cimport Backend, Buffer, Meta
+from whispyx._ggml.ggml cimport ggml_new_tensor_1d, ggml_set_name, ggml_type
+from whispyx._ggml.ggml_backend cimport (
+    GGML_BACKEND_BUFFER_USAGE_ANY,
+    ggml_backend_buffer_clear,
+    ggml_backend_get_default_buffer_type,
+)
+
+
+def pad256(int n) -> int:
+    """Round up to the multiple of 256 that GPU attention kernels want."""
+    return (n + 255) // 256 * 256
+
+
+cdef class KvCache:
+    @staticmethod
+    cdef KvCache create(Backend backend, ggml_type type, int n_state, int n_layer, int n_cells, str what):
+        cdef KvCache self = KvCache.__new__(KvCache)
+        cdef int64_t n = <int64_t>n_state * n_layer * n_cells
+        self.n_state, self.n_layer, self.n_cells = n_state, n_layer, n_cells
+        self.cells = <Cell *>malloc(n_cells * sizeof(Cell))
+        if self.cells == NULL:
+            raise MemoryError
+        self.meta = Meta.create(2, 0)
+        self.k = ggml_new_tensor_1d(self.meta.ptr, type, n)
+        self.v = ggml_new_tensor_1d(self.meta.ptr, type, n)
+        ggml_set_name(self.k, f"{what} k".encode())
+        ggml_set_name(self.v, f"{what} v".encode())
+        self.buffer = Buffer.for_tensors(self.meta, ggml_backend_get_default_buffer_type(backend.ptr),
+                                         GGML_BACKEND_BUFFER_USAGE_ANY, what)
+        # Rows that were never written are attended with weight 0; they must not hold NaN.
+        ggml_backend_buffer_clear(self.buffer.ptr, 0)
+        self.clear()
+        return self
+
+    cdef size_t n_bytes(self) noexcept:
+        return self.buffer.size() if self.buffer is not None else 0
+
+    cdef void close(self) noexcept:
+        if self.buffer is not None:
+            self.buffer.close()
+            self.meta.close()
+        free(self.cells)
+        self.cells = NULL
+        self.n_cells = 0
+
+    def __dealloc__(self):
+        free(self.cells)
+
+    cdef void clear(self) noexcept nogil:
+        """Free all cells."""
+        cdef int i
+        for i in range(self.n_cells):
+            self.cells[i].pos = -1
+            self.cells[i].seqs = 0
+        self.head = self.n_used = 0
+
+    cdef void recount(self) noexcept nogil:
+        cdef int i
+        self.n_used = 0
+        for i in range(self.n_cells - 1, -1, -1):
+            if self.cells[i].pos >= 0:
+                self.n_used = i + 1
+                break
+
+    cdef bint place(self, Batch batch, int64_t * slots) noexcept nogil:
+        """Give every token of a batch a free cell (its index in `slots`). False, and nothing changed, without room."""
+        cdef int i = self.head, token = 0, tested = 0, t
+        while token < batch.n_tokens and tested < self.n_cells:
+            if i >= self.n_cells:
+                i = 0
+            if self.cells[i].pos < 0:
+                slots[token] = i
+                token += 1
+            i += 1
+            tested += 1
+        if token < batch.n_tokens:
+            return False
+        for t in range(batch.n_tokens):
+            self.cells[slots[t]].pos = batch.pos[t]
+            self.cells[slots[t]].seqs = batch.seqs[t]
+            if slots[t] >= self.n_used:
+                self.n_used = <int>slots[t] + 1
+        self.head = i
+        return True
+
+    cdef void seq_rm(self, int seq, int pos_from) noexcept nogil:
+        """Take a sequence out of all cells at positions from `pos_from` on."""
+        cdef int i
+        cdef uint32_t bit = <uint32_t>1 << seq
+        for i in range(self.n_cells):
+            if self.cells[i].pos >= pos_from and self.cells[i].seqs & bit:
+                self.cells[i].seqs &= ~bit
+                if self.cells[i].seqs == 0:
+                    self.cells[i].pos = -1
+                    if i < self.head:
+                        self.head = i
+        self.recount()
+
+    cdef void seq_keep(self, int seq) noexcept nogil:
+        """Free every cell that a sequence does not use; the others belong to it alone."""
+        cdef int i
+        cdef uint32_t bit = <uint32_t>1 << seq
+        for i in range(self.n_cells):
+            if self.cells[i].seqs & bit:
+                self.cells[i].seqs = bit
+            else:
+                self.cells[i].pos = -1
+                self.cells[i].seqs = 0
+        self.head = 0
+        self.recount()
+
+    cdef void seq_cp(self, int source, int dest) noexcept nogil:
+        """Let sequence `dest` use all cells of `source`."""
+        cdef int i
+        for i in range(self.n_cells):
+            if self.cells[i].seqs & (<uint32_t>1 << source):
+                self.cells[i].seqs |= <uint32_t>1 << dest

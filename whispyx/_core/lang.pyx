@@ -1,0 +1,36 @@
+"""Which language a recording is in: the model's own guess after the start-of-transcript token."""
+
+import numpy as np
+
+from whispyx._core.decode cimport decode_batch
+from whispyx._core.encode cimport encode_window
+from whispyx._core.state cimport State
+from whispyx._core.vocab cimport Vocab
+
+from whispyx.errors import ComputeError
+
+
+cdef object detect(State state, int seek, int n_threads):
+    """Encode the window at frame `seek` and return (language id, float32 probabilities (n_languages,)).
+
+    Only the model's own languages compete. An English-only model has nothing to detect: English, with certainty.
+    """
+    cdef Vocab vocab = state.ctx.vocab
+    if state.mel is None or not 0 <= seek < state.mel.n_len_org:
+        raise ComputeError("the language cannot be detected: there is no audio at this position", code=-3,
+                           where="whisper_full")
+    if not vocab.is_multilingual:
+        certain = np.zeros(vocab.n_languages, dtype=np.float32)
+        certain[0] = 1.0
+        return 0, certain
+    encode_window(state, seek, n_threads)
+    state.kv_self.clear()
+    state.batch.clear()
+    state.batch.add(vocab.sot, 0, 1, True)
+    decode_batch(state, n_threads)
+    cdef const float[::1] row = <float[:vocab.n_vocab]>state.logit_rows
+    first = vocab.sot + 1
+    scores = np.array(row[first:first + vocab.n_languages], dtype=np.float64)
+    scores = np.exp(scores - scores.max())
+    probabilities = (scores / scores.sum()).astype(np.float32)
+    return int(probabilities.argmax()), probabilities

@@ -1,0 +1,4 @@
+cdef class FullParams:
+    cdef dict values
+
+    cdef object get(self, str name)

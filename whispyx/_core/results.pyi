@@ -1,0 +1,52 @@
+from typing import Any
+
+class Record:
+    def as_dict(self) -> dict[str, Any]: ...
+
+class TokenData(Record):
+    id: int
+    tid: int
+    p: float
+    plog: float
+    pt: float
+    ptsum: float
+    t0: int
+    t1: int
+    t_dtw: int
+    vlen: float
+    text: bytes
+
+class SegmentData(Record):
+    t0: int
+    t1: int
+    text: bytes
+    tokens: tuple[TokenData, ...]
+    no_speech_prob: float
+    speaker_turn_next: bool
+    avg_logprob: float
+    temperature: float
+
+class Timings(Record):
+    load_ms: float
+    mel_ms: float
+    encode_ms: float
+    cross_ms: float
+    decode_ms: float
+    batchd_ms: float
+    prompt_ms: float
+    sample_ms: float
+    total_ms: float
+    n_encode: int
+    n_decode: int
+    n_batchd: int
+    n_prompt: int
+    n_sample: int
+    n_fail_p: int
+    n_fail_h: int
+
+class RunResult(Record):
+    language: str | None
+    language_probability: float | None
+    segments: tuple[SegmentData, ...]
+    timings: Timings
+    n_samples: int

@@ -1,0 +1,50 @@
+"""Records of what was recognised. They are copies and never point into a State."""
+
+
+cdef class Record:
+    """Equality and representation over the attributes named in `_fields`."""
+
+    _fields = ()
+
+    def __eq__(self, other):
+        if type(self) is not type(other):
+            return NotImplemented
+        return all([getattr(self, name) == getattr(other, name) for name in self._fields])
+
+    def __hash__(self):
+        return hash(tuple([getattr(self, name) for name in self._fields]))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join([f'{name}={getattr(self, name)!r}' for name in self._fields])})"
+
+    def as_dict(self) -> dict:
+        """Return the attributes by name."""
+        return {name: getattr(self, name) for name in self._fields}
+
+
+cdef class TokenData(Record):
+    """One token. Times are in units of 10 ms, -1 when unknown; `text` may hold part of a UTF-8 character."""
+
+    _fields = ("id", "tid", "p", "plog", "pt", "ptsum", "t0", "t1", "t_dtw", "vlen", "text")
+
+
+cdef class SegmentData(Record):
+    """One segment. Times are in units of 10 ms; `text` may begin or end inside a UTF-8 character."""
+
+    _fields = ("t0", "t1", "text", "tokens", "no_speech_prob", "speaker_turn_next", "avg_logprob", "temperature")
+
+
+cdef class Timings(Record):
+    """Where the time of a run went, in milliseconds, and how often each stage ran.
+
+    decode: single tokens; batchd: tokens of batches of 2 to 15; prompt: tokens of larger batches.
+    """
+
+    _fields = ("load_ms", "mel_ms", "encode_ms", "cross_ms", "decode_ms", "batchd_ms", "prompt_ms", "sample_ms",
+               "total_ms", "n_encode", "n_decode", "n_batchd", "n_prompt", "n_sample", "n_fail_p", "n_fail_h")
+
+
+cdef class RunResult(Record):
+    """What a whole run found."""
+
+    _fields = ("language", "language_probability", "segments", "timings", "n_samples")

@@ -1,0 +1,61 @@
+from whispyx._core.context cimport Context
+from whispyx._core.logits cimport LogitRules
+from whispyx._core.params cimport FullParams
+from whispyx._core.results cimport Timings
+from whispyx._core.sequence cimport Decoder, EndRules
+from whispyx._core.state cimport State
+
+
+cdef enum Phase:
+    START
+    MEL
+    LANGUAGE
+    SEEK
+    ENCODE
+    ATTEMPT
+    PROMPT
+    STEP
+    RANK
+    EMIT
+    ADVANCE
+    DONE
+
+
+cdef class FullRun:
+    cdef Context ctx
+    cdef State state
+    cdef FullParams params
+    cdef object samples             # float32 (n,), or None: use the state's mel
+    cdef int n_samples
+    cdef Phase next
+    cdef long long started_us
+
+    cdef int lang                   # id, -1: not known yet
+    cdef object language_probability
+    cdef bint no_timestamps
+    cdef list temperatures, init, segments
+    cdef LogitRules rules
+    cdef EndRules ends
+    cdef list decoders              # all that any attempt may need
+    cdef int n_threads
+
+    cdef int seek, seek_start, seek_end
+    cdef int encoded_seek           # window in the cross cache, -1: none
+    cdef int i_temperature, n_active, n_prompt, i_step
+    cdef float temperature, no_speech_prob
+    cdef Decoder best
+
+    cdef Phase _start(self) except *
+    cdef Phase _mel(self) except *
+    cdef Phase _language(self) except *
+    cdef Phase _seek(self) except *
+    cdef Phase _encode(self) except *
+    cdef Phase _attempt(self) except *
+    cdef Phase _prompt(self) except *
+    cdef Phase _step(self) except *
+    cdef Phase _rank(self) except *
+    cdef Phase _emit(self) except *
+    cdef Phase _advance(self) except *
+    cdef int advance_phase(self) except -1
+    cdef float _probability(self, const float * row, int token) except? -1.0
+    cdef Timings _timings(self)

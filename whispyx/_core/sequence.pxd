@@ -1,0 +1,36 @@
+from whispyx._core.sampling cimport Rng
+
+
+cdef struct Token:
+    int id
+    int tid             # most probable timestamp
+    float p             # probability of id
+    float plog
+    float pt            # share of tid among the timestamps
+    float ptsum         # probability of all timestamps together
+
+
+cdef class Decoder:
+    cdef readonly int index
+    cdef Token * tokens
+    cdef int n_tokens, capacity
+    cdef int result_len         # tokens that count: up to the last timestamp, or all
+    cdef int seek_delta         # frames that the window's text covers
+    cdef bint failed, completed, has_ts
+    cdef double sum_logprobs, avg_logprobs, entropy, score
+    cdef float * logits         # processed row of the next token; owned by the state
+    cdef double log_z           # log of the sum of exp(logits)
+    cdef Rng rng
+    cdef void reset(self) noexcept
+    cdef int append(self, const Token * token) except -1
+    cdef void rank(self, float length_penalty, float entropy_thold) noexcept
+
+
+cdef struct EndRules:
+    int beg, eot
+    int max_tokens
+    int max_steps               # tokens a window may have
+    int seek, seek_end, delta_min
+    bint single_segment, no_timestamps
+
+cdef void advance(Decoder decoder, int i, const EndRules * rules) noexcept

@@ -1,0 +1,389 @@
+"""Everything that changes while a job runs: devices' streams, schedulers, caches, mel, logits.
+
+A State belongs to one job at a time and holds its Context's weights until it closes. Public calls check their
+arguments before the first ggml call, because a failed ggml assertion ends the process.
+"""
+
+from libc.stdint cimport int64_t, uint16_t
+from libc.stdlib cimport free, malloc
+
+import numpy as np
+
+from whispyx._core.abort cimport AbortPoll, on_abort
+from whispyx._core.batch cimport Batch
+from whispyx._core.clock cimport now_us
+from whispyx._core.context cimport Context
+from whispyx._core.decode cimport decode_batch, read_tokens
+from whispyx._core.encode cimport encode_window
+from whispyx._core.graph.conv cimport ConvGraph, build_conv
+from whispyx._core.graph.cross cimport build_cross
+from whispyx._core.graph.decoder cimport DecoderGraph, build_decoder
+from whispyx._core.graph.encoder cimport EncoderGraph, build_encoder
+from whispyx._core.handles cimport Backend, Meta, Sched, ThreadPool
+from whispyx._core.kvcache cimport KvCache
+from whispyx._core.log cimport last_line
+from whispyx._core.mel cimport MelSpectrogram
+from whispyx._core.prompt cimport History
+from whispyx._ggml.ggml cimport (
+    GGML_STATUS_ABORTED,
+    GGML_STATUS_ALLOC_FAILED,
+    GGML_STATUS_SUCCESS,
+    GGML_TYPE_F16,
+    GGML_TYPE_F32,
+    ggml_cgraph,
+    ggml_nbytes,
+    ggml_new_tensor_2d,
+    ggml_status,
+    ggml_tensor,
+)
+from whispyx._ggml.ggml_backend cimport (
+    ggml_backend_sched_alloc_graph,
+    ggml_backend_sched_graph_compute,
+    ggml_backend_sched_reserve,
+    ggml_backend_tensor_get,
+)
+
+from whispyx._core.kvcache import pad256
+from whispyx.errors import ComputeError, ComputeMemoryError, ParamsError, StateError
+
+MAX_THREADS = 512   # GGML_MAX_N_THREADS
+
+
+cdef class State:
+    """One job's working memory.
+
+    Parameters
+    ----------
+    ctx
+        The model.
+    debug
+        Keep the output of every encoder block readable (`tensor`), at the cost of memory.
+    pad_kv
+        Store encoder keys and values padded to a multiple of 256 rows, as GPU attention kernels want. None: only
+        where the first device is a GPU.
+
+    Raises
+    ------
+    StateError
+        The model is closed.
+    BackendError, ComputeMemoryError
+        A device cannot be started, or has no room for the working memory.
+    """
+
+    def __init__(self, Context ctx not None, *, debug: bool = False, pad_kv: bool | None = None) -> None:
+        cdef Backend backend
+        ctx.check_open()
+        self.ctx, self.hp, self.weights = ctx, ctx.hparams, ctx.weights
+        self.flash, self.debug = ctx.flash_attn, bool(debug)
+        self.abort = AbortPoll()
+        self.history = History()
+        self.backends = []
+        for device in ctx.device_list:
+            backend = Backend.create(device)
+            if backend.set_abort_callback != NULL:
+                backend.set_abort_callback(backend.ptr, on_abort, <void *>self.abort)
+            self.backends.append(backend)
+        self.cpu = self.backends[len(self.backends) - 1]
+        if self.weights is None:
+            return
+
+        first = (<Backend>self.backends[0]).device.kind
+        gpu = first in ("GPU", "IGPU")
+        self.kv_step = 256 if gpu else 32
+        n_audio = pad256(self.hp.n_audio_ctx)
+        self.kv_self = KvCache.create(self.backends[0], GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
+                                      pad256(self.hp.n_text_ctx), "the self-attention cache")
+        self.kv_self.n_decoders = 1
+        self.kv_cross = KvCache.create(self.backends[0], GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
+                                       n_audio, "the cross-attention cache")
+        if self.flash and (gpu if pad_kv is None else pad_kv):
+            self.kv_pad = KvCache.create(self.backends[0], GGML_TYPE_F16, self.hp.n_audio_state, 1, n_audio,
+                                         "the encoder's pad cache")
+
+        self.batch = Batch(self.hp.n_text_ctx)
+        self.slots = <int64_t *>malloc(self.hp.n_text_ctx * sizeof(int64_t))
+        if self.slots == NULL:
+            raise MemoryError
+        self.meta_conv = Meta.create(0, 64)
+        self.meta_encode = Meta.create(0, 64 + 48 * self.hp.n_audio_layer)
+        self.meta_cross = Meta.create(0, 16 + 16 * self.hp.n_text_layer)
+        self.meta_decode = Meta.create(0, 128 + 64 * self.hp.n_text_layer)
+        self.sched_conv = Sched.create(self.backends, 128)
+        self.sched_encode = Sched.create(self.backends, 2 * (64 + 48 * self.hp.n_audio_layer))
+        self.sched_cross = Sched.create(self.backends, 2 * (16 + 16 * self.hp.n_text_layer))
+        self.sched_decode = Sched.create(self.backends, 2 * (128 + 64 * self.hp.n_text_layer))
+        self.reserve()
+
+    cdef int reserve(self) except -1:
+        """Give every scheduler the memory of its largest graph, so that a job cannot run out of it half-way."""
+        cdef int n_ctx = self.hp.n_audio_ctx
+        cdef ConvGraph conv = build_conv(self.meta_conv.ptr, self.weights, n_ctx, self.hp.n_mels)
+        self._reserve_one(self.sched_conv, conv.graph, "the convolutions")
+        cdef ggml_tensor * stand_in = ggml_new_tensor_2d(self.meta_encode.ptr, GGML_TYPE_F32, self.hp.n_audio_state,
+                                                         n_ctx)
+        self.encoder = build_encoder(self.meta_encode.ptr, self.weights, stand_in, self.hp.n_audio_layer,
+                                     self.hp.n_audio_head, self.flash, self.kv_pad, self.debug)
+        self._reserve_one(self.sched_encode, self.encoder.graph, "the encoder")
+        stand_in = ggml_new_tensor_2d(self.meta_cross.ptr, GGML_TYPE_F32, self.hp.n_audio_state, n_ctx)
+        self._reserve_one(self.sched_cross, build_cross(
+            self.meta_cross.ptr, self.weights, stand_in, self.kv_cross, self.hp.n_text_layer, self.hp.n_text_head,
+            self.flash), "the cross-attention cache's graph")
+        self._reserve_decode()
+        return 0
+
+    cdef int _reserve_decode(self) except -1:
+        self.meta_decode.reset()
+        # Logits are wanted for two rows of a prompt, or one row per decoder.
+        cdef DecoderGraph decoder = build_decoder(
+            self.meta_decode.ptr, self.weights, self.kv_self, self.kv_cross, self.hp.n_text_ctx,
+            max(2, self.kv_self.n_decoders), self.kv_self.n_cells, self.hp.n_audio_ctx, self.hp.n_text_layer,
+            self.hp.n_text_head, self.flash)
+        return self._reserve_one(self.sched_decode, decoder.graph, "the decoder")
+
+    cdef int _reserve_one(self, Sched sched, ggml_cgraph * graph, str what) except -1:
+        cdef bint ok
+        with nogil:
+            ok = ggml_backend_sched_reserve(sched.ptr, graph)
+        if not ok:
+            raise ComputeMemoryError(f"no memory for {what}", log=last_line())
+        return 0
+
+    cdef int need_decoders(self, int n) except -1:
+        """Make the self cache large enough for n decoders that run side by side.
+
+        Its contents are lost when it has to grow. The old cache stays in place when there is no memory for the new
+        one. Two spare shares are for what beams leave behind while they are rearranged.
+        """
+        cdef KvCache grown
+        if n <= self.kv_self.n_decoders:
+            return 0
+        grown = KvCache.create(self.backends[0], GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
+                               pad256(self.hp.n_text_ctx) * (n + 2), f"the self-attention cache of {n} decoders")
+        grown.n_decoders = n
+        self.kv_self.close()
+        self.kv_self = grown
+        return self._reserve_decode()
+
+    cdef int enter(self) except -1:
+        if self.closed:
+            raise StateError("the state is closed")
+        if self.busy:
+            raise StateError("the state is in use: one job at a time; make a state for each thread")
+        self.busy = True
+        self.abort.reset()
+        return 0
+
+    cdef void leave(self) noexcept:
+        self.busy = False
+
+    cdef int set_threads(self, int n_threads) except -1:
+        cdef Backend backend
+        if not 1 <= n_threads <= MAX_THREADS:
+            raise ParamsError(f"n_threads is {n_threads}; 1 to {MAX_THREADS} are possible")
+        if self.pool is None or self.pool.n_threads < n_threads:
+            if self.pool is not None:
+                self.pool.close()
+            self.pool = ThreadPool.create(self.cpu, n_threads)
+        for backend in self.backends:
+            if backend.set_n_threads != NULL:
+                backend.set_n_threads(backend.ptr, n_threads)
+        return 0
+
+    cdef int alloc(self, Sched sched, ggml_cgraph * graph, str what) except -1:
+        cdef bint ok
+        with nogil:
+            ok = ggml_backend_sched_alloc_graph(sched.ptr, graph)
+        if not ok:
+            raise ComputeMemoryError(f"no memory for {what}", log=last_line())
+        return 0
+
+    cdef int compute(self, Sched sched, ggml_cgraph * graph, int n_threads) except -1:
+        cdef ggml_status status
+        self.set_threads(n_threads)
+        with nogil:
+            status = ggml_backend_sched_graph_compute(sched.ptr, graph)
+        if status == GGML_STATUS_SUCCESS:
+            return 0
+        if status == GGML_STATUS_ABORTED:
+            self.abort.raise_pending()
+        if status == GGML_STATUS_ALLOC_FAILED:
+            raise ComputeMemoryError("a device ran out of memory while computing", log=last_line())
+        raise ComputeError(f"a device failed while computing (ggml status {<int>status})", log=last_line())
+
+    # Stages as calls. Each enters and leaves the state, so none can run inside another one or inside a whole job.
+
+    def pcm_to_mel(self, samples, int n_threads=1) -> None:
+        """Compute the mel spectrogram of samples, float32 (n_samples,), and keep it."""
+        cdef int64_t start = now_us()
+        self.enter()
+        try:
+            self.mel = MelSpectrogram.of_samples(samples, self.ctx.filters, n_threads)
+            self.clocks.mel_us += now_us() - start
+        finally:
+            self.leave()
+
+    def set_mel(self, mel) -> None:
+        """Keep a ready spectrogram, float32 (n_mels, n_frames)."""
+        self.enter()
+        try:
+            self.mel = MelSpectrogram.of_mel(mel, self.hp.n_mels)
+        finally:
+            self.leave()
+
+    def encode(self, int offset=0, int n_threads=1, audio_ctx: int | None = None) -> None:
+        """Encode the window that starts at mel frame `offset` and fill the cross-attention cache.
+
+        `audio_ctx` is how many encoder positions to use (2 mel frames each); None keeps the last choice, 0 is all.
+        """
+        self.enter()
+        try:
+            if audio_ctx is not None:
+                if not 0 <= audio_ctx <= self.hp.n_audio_ctx:
+                    raise ParamsError(f"audio_ctx is {audio_ctx}; 0 to {self.hp.n_audio_ctx} are possible")
+                self.audio_ctx = audio_ctx
+            encode_window(self, offset, n_threads)
+        finally:
+            self.leave()
+
+    def decode(self, tokens, int n_past=0, int n_threads=1, all_logits: bool = False) -> None:
+        """Run tokens through the decoder as sequence 0, at positions n_past, n_past + 1, …
+
+        Cached positions from n_past on are dropped first. Logits are kept for the last token, or for all.
+        """
+        self.enter()
+        try:
+            read_tokens(self, tokens, n_past, bool(all_logits))
+            self.kv_self.seq_rm(0, n_past)
+            decode_batch(self, n_threads)
+        finally:
+            self.leave()
+
+    def logits(self):
+        """Return the logits of the last decode, float32 (n_rows, n_vocab), as a copy."""
+        out = np.empty((self.n_logits, self.hp.n_vocab), dtype=np.float32)
+        cdef float[:, ::1] view = out
+        cdef int i, j
+        for i in range(self.n_logits):
+            for j in range(self.hp.n_vocab):
+                view[i, j] = self.logit_rows[<size_t>i * self.hp.n_vocab + j]
+        return out
+
+    def tensor(self, name: str):
+        """Return an intermediate result of the last encode, for tests.
+
+        "conv", "encoder" and "enc.<i>" (debug only) are float32 (n_ctx, n_state); "cross_k.<i>" and "cross_v.<i>"
+        are float16 (n_ctx, n_state), keys with their factor d**-0.25.
+        """
+        cdef int layer = -1
+        if self.encoded_ctx == 0:
+            raise StateError("nothing has been encoded yet")
+        kind, _, number = name.partition(".")
+        if number:
+            layer = int(number)
+        if kind == "conv":
+            return self._read_f32(self.conv_out)
+        if kind == "encoder":
+            return self._read_f32(self.encoder.out)
+        if kind == "enc" and self.debug and 0 <= layer < self.hp.n_audio_layer:
+            return self._read_f32(self.encoder.block[layer])
+        if kind in ("cross_k", "cross_v") and 0 <= layer < self.hp.n_text_layer:
+            return self._read_cross(kind == "cross_k", layer)
+        raise ParamsError(f"there is no tensor {name!r}")
+
+    cdef object _read_f32(self, ggml_tensor * tensor):
+        out = np.empty((tensor.ne[1], tensor.ne[0]), dtype=np.float32)
+        cdef float[:, ::1] view = out
+        ggml_backend_tensor_get(tensor, &view[0, 0], 0, ggml_nbytes(tensor))
+        return out
+
+    cdef object _read_cross(self, bint keys, int layer):
+        cdef size_t n = <size_t>self.encoded_ctx * self.hp.n_text_state
+        cdef size_t start = <size_t>layer * self.kv_cross.n_cells * self.hp.n_text_state
+        transposed = not keys and not self.flash
+        shape = (self.encoded_ctx, self.hp.n_text_state)
+        out = np.empty(shape[::-1] if transposed else shape, dtype=np.uint16)
+        cdef uint16_t[:, ::1] view = out
+        ggml_backend_tensor_get(self.kv_cross.k if keys else self.kv_cross.v, &view[0, 0], start * 2, n * 2)
+        out = out.view(np.float16)
+        return out.T.copy() if transposed else out
+
+    @property
+    def n_len(self) -> int:
+        """Mel frames of the recording, its padding left out; 0 before the first recording."""
+        return 0 if self.mel is None else self.mel.n_len_org
+
+    @property
+    def mel_frames(self):
+        """The whole spectrogram, float32 (n_mels, n_frames) with padding, as a copy; None before the first one."""
+        return None if self.mel is None else self.mel.array()
+
+    @property
+    def n_decoders(self) -> int:
+        """How many decoders the self-attention cache has room for."""
+        return 0 if self.kv_self is None else self.kv_self.n_decoders
+
+    @property
+    def kv_cells(self) -> tuple[int, int]:
+        """Cells of the self-attention cache and how many of them are attended."""
+        if self.kv_self is None:
+            return 0, 0
+        return self.kv_self.n_cells, self.kv_self.n_used
+
+    @property
+    def compute_bytes(self) -> int:
+        """Bytes of device memory for graphs and caches."""
+        cdef Sched sched
+        cdef KvCache cache
+        total = 0
+        for sched in (self.sched_conv, self.sched_encode, self.sched_cross, self.sched_decode):
+            if sched is not None:
+                total += sched.buffer_size()
+        for cache in (self.kv_self, self.kv_cross, self.kv_pad):
+            if cache is not None:
+                total += cache.n_bytes()
+        return total
+
+    def request_abort(self) -> None:
+        """Stop the running job; may be called from any thread."""
+        self.abort.request()
+
+    def close(self) -> None:
+        """Free the working memory. Closing twice is fine; closing a state in use raises StateError."""
+        cdef Backend backend
+        cdef Sched sched
+        cdef KvCache cache
+        if self.busy:
+            raise StateError("the state is in use and cannot be closed")
+        self.closed = True
+        for sched in (self.sched_conv, self.sched_encode, self.sched_cross, self.sched_decode):
+            if sched is not None:
+                sched.close()
+        for cache in (self.kv_self, self.kv_cross, self.kv_pad):
+            if cache is not None:
+                cache.close()
+        if self.pool is not None:
+            self.pool.close()
+        for backend in self.backends or ():
+            backend.close()
+        self.weights = None
+        self.mel = None
+        self.encoded_ctx = self.n_logits = 0
+        self._free()
+
+    cdef void _free(self) noexcept:
+        free(self.slots)
+        free(self.mask)
+        free(self.logit_rows)
+        self.slots = NULL
+        self.mask = NULL
+        self.logit_rows = NULL
+        self.mask_size = self.logits_size = 0
+
+    def __dealloc__(self):
+        self._free()
+
+    def __enter__(self) -> State:
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        self.close()
