@@ -45,6 +45,12 @@ class Engine:
 
         return fspath(models.resolve(fspath(source), progress=progress))
 
+    def usable_cores(self) -> int:
+        """Return how many cores this process may use."""
+        from ._core.params import usable_cores
+
+        return usable_cores()
+
     def params(self, **fields: Any) -> FullParams:
         """Make the engine's parameters."""
         from ._core.params import FullParams

@@ -35,12 +35,15 @@ logger = logging.getLogger("whispyx.model")
 DEFAULT_MODEL: Final = "base"
 """The model that is used when none is named."""
 
+DEFAULT_THREADS: Final = 4
+"""Threads of a job where nobody says how many, if there are as many cores."""
+
 _HPARAMS: Final = (
     "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer",
     "n_text_ctx", "n_text_state", "n_text_head", "n_text_layer", "n_mels",
 )  # fmt: skip
 _SAME_NAME: Final = (
-    "carry_initial_prompt", "temperature", "temperature_inc", "best_of", "entropy_thold", "logprob_thold",
+    "carry_initial_prompt", "temperature", "temperature_inc", "best_of", "seed", "entropy_thold", "logprob_thold",
     "no_speech_thold", "suppress_blank", "suppress_nst", "max_initial_ts",
 )  # fmt: skip
 
@@ -62,8 +65,9 @@ class Model:
         Threads of each job. None: at most 4, and no more than the cores this process may use.
     flash_attn : bool
         Compute attention with the fused kernel. Off is slower and uses more memory.
-    max_jobs : int
-        Most jobs that run at once; further ones wait for their turn.
+    max_jobs : int or None
+        Most jobs that run at once; further ones wait for their turn. None: as many as the cores this process may use
+        can give their threads to, and at least one; more would only slow each other down.
     max_idle_states : int
         Working memories kept between jobs. 0 frees the memory after each job and makes the next one start slower.
     progress : callable or None
@@ -88,15 +92,18 @@ class Model:
         *,
         n_threads: int | None = None,
         flash_attn: bool = True,
-        max_jobs: int = 4,
+        max_jobs: int | None = None,
         max_idle_states: int = 2,
         progress: Progress | None = None,
     ) -> None:
-        if max_jobs < 1 or max_idle_states < 0:
+        if (max_jobs is not None and max_jobs < 1) or max_idle_states < 0:
             raise ParamsError(
                 f"max_jobs must be at least 1 and max_idle_states at least 0; got {max_jobs!r} and {max_idle_states!r}"
             )
-        self._n_threads = None if n_threads is None else check_threads(n_threads)
+        cores = self._engine.usable_cores()
+        self._n_threads = min(DEFAULT_THREADS, cores) if n_threads is None else check_threads(n_threads)
+        if max_jobs is None:
+            max_jobs = max(1, cores // self._n_threads)
         named = isinstance(name_or_path, (str, os.PathLike))
         self._name = os.fspath(name_or_path) if named else f"<{type(name_or_path).__name__}>"  # type: ignore[arg-type]
         self._context: Context = self._engine.open(name_or_path, backend, flash_attn=flash_attn, progress=progress)
@@ -217,7 +224,7 @@ class Model:
             options = TranscribeOptions.from_keywords(language, keywords)
         elif language is not None or keywords:
             raise TypeError("give either options or language and keywords, not both")
-        options = options.with_defaults(self._n_threads)
+        options = options.with_threads(self._n_threads)
         params_fields = self._params_fields(options)
         samples = self._engine.load_audio(audio, sample_rate)
         job = _Job(self._name, context, options, samples, on_segment)
@@ -256,16 +263,17 @@ class Model:
         context = self._open_context()
         if not context.vocab.is_multilingual:
             raise LanguageError(f"{self._name} knows English only: detect languages with a multilingual model")
-        options = TranscribeOptions(offset=offset, n_threads=n_threads).with_defaults(self._n_threads)
+        options = TranscribeOptions(offset=offset, n_threads=n_threads).with_threads(self._n_threads)
         samples = self._engine.load_audio(audio, sample_rate)
         if len(samples) <= options.offset * SAMPLE_RATE:
             raise AudioError(
                 f"there is no audio to detect a language from: {len(samples) / SAMPLE_RATE:g} s,"
                 f" and the offset is {options.offset:g} s"
             )
-        threads = options.n_threads or self._engine.params().n_threads
+        assert options.n_threads is not None
+        offset_ms = round(options.offset * 1000)
         with self._states.lend() as state:
-            best, found = self._engine.detect_language(context, state, samples, threads, round(options.offset * 1000))
+            best, found = self._engine.detect_language(context, state, samples, options.n_threads, offset_ms)
         ranked = sorted(zip(CODES, map(float, found), strict=False), key=lambda pair: -pair[1])
         return DetectedLanguage(CODES[best], float(found[best]), dict(ranked))
 
@@ -308,12 +316,10 @@ class Model:
             chosen["n_max_text_ctx"] = 0
         if not options.timestamps:
             chosen["no_timestamps"] = True
-        if options.beam_size is not None:
-            chosen["strategy"] = "beam_search"
         chosen["offset_ms"] = round(options.offset * 1000)
         if options.duration is not None:
             chosen["duration_ms"] = max(1, round(options.duration * 1000))  # 0 would mean: to the end
-        for name in ("beam_size", "length_penalty", "max_tokens", "audio_ctx", "n_threads"):
+        for name in ("length_penalty", "max_tokens", "audio_ctx", "n_threads"):
             if getattr(options, name) is not None:
                 chosen[name] = getattr(options, name)
         return chosen
@@ -398,7 +404,7 @@ class _Job:
         builder.finish()
         return Transcript(
             segments=tuple(builder.segments),
-            language=self._options.language if result is None else result.language,
+            language=self._options.language or (None if result is None else result.language),
             language_probability=None if result is None else result.language_probability,
             duration=self._duration,
             model=self._model,

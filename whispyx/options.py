@@ -39,7 +39,7 @@ class OptionFields(TypedDict, total=False):
     temperature: float
     temperature_inc: float
     best_of: int
-    beam_size: int | None
+    seed: int
     length_penalty: float | None
     entropy_thold: float
     logprob_thold: float
@@ -97,8 +97,8 @@ def check_language(value: object) -> str | None:
     return CODES[lang_id(value)]
 
 
-def _option(default: Any, help: str, *, flag: str | None = None, low: float = 0, high: float = 0) -> Any:
-    """A field with its range and its words for the command line (`flag` None: not offered there)."""
+def _option(default: Any, help: str = "", *, flag: str | None = None, low: float = 0, high: float = 0) -> Any:
+    """A field with its range, and its flag and words on the command line (`flag` None: not offered there)."""
     return field(default=default, metadata={"help": help, "flag": flag, "low": low, "high": high})
 
 
@@ -127,8 +127,8 @@ class TranscribeOptions:
         Step to the next temperature when a window fails a quality test, 0 to 10. 0: no second attempt.
     best_of : int
         Candidates drawn at a temperature above 0, 1 to 8.
-    beam_size : int or None
-        Beams of the search at temperature 0, 1 to 8. None: greedy.
+    seed : int
+        Where the random numbers of temperatures above 0 start, 0 to 4294967295. The same seed gives the same text.
     length_penalty : float or None
         Exponent of the length normalisation when candidates are ranked, 0 to 10. None: plain average.
     entropy_thold : float
@@ -177,10 +177,8 @@ class TranscribeOptions:
         0.2, "step of the temperature after a failed attempt, 0: no second attempt", flag="--temperature-inc", high=10
     )
     best_of: int = _option(5, "candidates at a temperature above 0", flag="--best-of", low=1, high=MAX_DECODERS)
-    beam_size: int | None = _option(
-        None, "beams at temperature 0 (default: greedy)", flag="--beam-size", low=1, high=MAX_DECODERS
-    )
-    length_penalty: float | None = _option(None, "length normalisation of candidates", high=10)
+    seed: int = _option(0, "where the random numbers of temperatures above 0 start", flag="--seed", high=2**32 - 1)
+    length_penalty: float | None = _option(None, high=10)
     entropy_thold: float = _option(
         2.4, "entropy below which a window is taken for a loop", flag="--entropy-thold", low=-100, high=100
     )
@@ -190,13 +188,13 @@ class TranscribeOptions:
     no_speech_thold: float = _option(
         0.6, "no-speech probability above which an unsure window is left out", flag="--no-speech-thold", high=1
     )
-    suppress_blank: bool = _option(True, "allow a blank at the start of a window")
+    suppress_blank: bool = True
     suppress_nst: bool = _option(False, "never write tokens that are not speech", flag="--suppress-nst")
-    max_initial_ts: float = _option(1.0, "latest time of the first token of a window", high=30)
+    max_initial_ts: float = _option(1.0, high=30)
     max_tokens: int | None = _option(None, "most tokens per window", flag="--max-tokens", low=1, high=1000)
     offset: float = _option(0.0, "start this many seconds into the audio", flag="--offset", high=_MAX_SECONDS)
     duration: float | None = _option(None, "take this many seconds only", flag="--duration", high=_MAX_SECONDS)
-    audio_ctx: int | None = _option(None, "encoder positions to use", low=1, high=1500)
+    audio_ctx: int | None = _option(None, low=1, high=1500)
     n_threads: int | None = _option(None, "threads to compute with", flag="--threads", low=1, high=MAX_THREADS)
 
     def __post_init__(self) -> None:
@@ -237,9 +235,9 @@ class TranscribeOptions:
                 raise TypeError(f"unknown transcription option {name!r}{hint}")
         return cls(language=language, **cast("dict[str, Any]", dict(keywords)))
 
-    def with_defaults(self, n_threads: int | None) -> TranscribeOptions:
+    def with_threads(self, n_threads: int) -> TranscribeOptions:
         """Return these options, with the model's thread count where this call gave none."""
-        return self if self.n_threads is not None or n_threads is None else replace(self, n_threads=n_threads)
+        return self if self.n_threads is not None else replace(self, n_threads=n_threads)
 
     def to_dict(self) -> dict[str, object]:
         """Return the options as plain values, in field order."""

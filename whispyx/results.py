@@ -134,11 +134,13 @@ class Timings:
     cross_ms: float = 0.0
     prompt_ms: float = 0.0
     decode_ms: float = 0.0
+    batchd_ms: float = 0.0
     sample_ms: float = 0.0
     total_ms: float = 0.0
     n_encode: int = 0
     n_prompt: int = 0
     n_decode: int = 0
+    n_batchd: int = 0
     n_sample: int = 0
     n_fail_p: int = 0
     n_fail_h: int = 0

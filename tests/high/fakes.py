@@ -49,11 +49,13 @@ class FakeTimings:
     encode_ms: float = 3.0
     cross_ms: float = 1.0
     decode_ms: float = 4.0
+    batchd_ms: float = 0.0
     prompt_ms: float = 1.0
     sample_ms: float = 0.5
     total_ms: float = 12.0
     n_encode: int = 1
     n_decode: int = 2
+    n_batchd: int = 0
     n_prompt: int = 1
     n_sample: int = 3
     n_fail_p: int = 0
@@ -127,7 +129,6 @@ class FakeContext:
 class FakeParams:
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
-        self.n_threads = fields.get("n_threads", 4)
 
     def __getattr__(self, name: str) -> Any:
         return self.fields.get(name)
@@ -144,6 +145,7 @@ class FakeEngine:
     asked: list[FakeParams] = field(default_factory=list)
     busy: set[FakeState] = field(default_factory=set)
     most_busy: int = 0
+    cores: int = 2
     lock: Any = field(default_factory=threading.Lock)
 
     def open(self, source: Any, backend: Any, *, flash_attn: bool, progress: Any) -> FakeContext:
@@ -153,6 +155,9 @@ class FakeEngine:
             progress(50, 100, "read")
             progress(100, 100, "read")
         return context
+
+    def usable_cores(self) -> int:
+        return self.cores
 
     def params(self, **fields: Any) -> FakeParams:
         return FakeParams(**fields)

@@ -249,11 +249,11 @@ def test_sound_comes_from_standard_input(install: Install, capsys: Capture, monk
 def test_options_reach_the_engine(install: Install, folder: Path) -> None:
     engine = install(FileEngine(TWO))
     arguments = ["-l", "German", "--translate", "--prompt", "Names:", "--no-context", "--temperature", "0.4"]
-    assert main(["transcribe", "a.wav", *arguments, "-t", "2", "--beam-size", "3", "--offset", "1"]) == 0
+    assert main(["transcribe", "a.wav", *arguments, "-t", "2", "--seed", "3", "--offset", "1"]) == 0
     asked = engine.asked[0].fields
     assert (asked["language"], asked["translate"], asked["initial_prompt"]) == ("de", True, "Names:")
     assert (asked["n_max_text_ctx"], asked["temperature"], asked["n_threads"]) == (0, 0.4, 2)
-    assert (asked["beam_size"], asked["offset_ms"]) == (3, 1000)
+    assert (asked["seed"], asked["offset_ms"]) == (3, 1000)
 
 
 def test_every_language_is_taken(install: Install, folder: Path) -> None:

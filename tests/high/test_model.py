@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
@@ -66,13 +66,13 @@ def test_options_reach_the_engine_in_its_names_and_units(install: Install) -> No
     engine = install(FakeEngine())
     Model("fake").transcribe(
         SPEECH, "en", task="translate", initial_prompt="Names: Ann.", condition_on_previous_text=False,
-        timestamps=False, offset=1.5, duration=0.0001, n_threads=3, max_tokens=50, beam_size=4,
+        timestamps=False, offset=1.5, duration=0.0001, n_threads=3, max_tokens=50, seed=4,
     )  # fmt: skip
     asked = engine.asked[0].fields
     assert asked["translate"] is True and asked["initial_prompt"] == "Names: Ann."
     assert asked["n_max_text_ctx"] == 0 and asked["no_timestamps"] is True
     assert (asked["offset_ms"], asked["duration_ms"]) == (1500, 1)
-    assert (asked["n_threads"], asked["max_tokens"], asked["beam_size"]) == (3, 50, 4)
+    assert (asked["n_threads"], asked["max_tokens"], asked["seed"]) == (3, 50, 4)
 
 
 def test_options_of_one_call_do_not_stay_for_the_next(install: Install) -> None:
@@ -100,11 +100,11 @@ def test_options_come_as_one_value_or_as_keywords_but_not_both(install: Install)
     install(FakeEngine())
     model = Model("fake")
     options = TranscribeOptions(language="de", temperature=0.2)
-    assert model.transcribe(SPEECH, options=options).options == options
+    assert model.transcribe(SPEECH, options=options).options == replace(options, n_threads=2)
     with pytest.raises(TypeError, match="not both"):
         model.transcribe(SPEECH, "en", options=options)
-    with pytest.raises(TypeError, match="unknown transcription option 'beem_size'"):
-        model.transcribe(SPEECH, beem_size=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unknown transcription option 'temprature'"):
+        model.transcribe(SPEECH, temprature=3)  # type: ignore[call-arg]
 
 
 def test_bad_options_are_refused_before_the_audio_is_read(install: Install) -> None:
@@ -335,6 +335,19 @@ def test_the_short_way_leaves_a_given_model_open(install: Install) -> None:
     assert not model.closed
     with pytest.raises(TypeError, match="backend"):
         whispyx.transcribe(SPEECH, model, backend="cpu")
+
+
+@pytest.mark.parametrize(
+    ("cores", "n_threads", "expected"),
+    [(1, None, (1, 1)), (2, None, (2, 1)), (16, None, (4, 4)), (16, 3, (3, 5)), (2, 8, (8, 1))],
+)
+def test_jobs_at_once_use_no_more_threads_than_there_are_cores(
+    install: Install, cores: int, n_threads: int | None, expected: tuple[int, int]
+) -> None:
+    engine = install(FakeEngine(cores=cores))
+    model = Model("fake", n_threads=n_threads)
+    model.transcribe(SPEECH)
+    assert (engine.asked[0].fields["n_threads"], model._states._max_jobs) == expected
 
 
 def test_limits_of_the_pool_are_checked(install: Install) -> None:
