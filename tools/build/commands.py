@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
@@ -66,16 +67,18 @@ class BuildExt(build_ext):
     def _build(self) -> None:
         config = BuildConfig.from_env()
         print(f"whispyx build:\n{config}", flush=True)
-        native.require_compiler()  # before anything is fetched
+        native.require_compiler()  # this and the choice of plugins are checked before anything is fetched
+        native.files(config)
         libraries = native.build(config, vendor.source_tree(config))
         cython.cythonize(config, config.ggml_source or vendor.VENDOR / "ggml", libraries, self.extensions)
-        wanted = self.build_lib, self.build_temp, self.inplace
-        self.build_lib, self.build_temp, self.inplace = str(cython.STAGE), "build/obj", False
-        self.parallel = self.parallel or config.jobs
+        options: dict[str, Any] = self.__dict__
+        wanted = {name: options[name] for name in ("build_lib", "build_temp", "inplace")}
+        options.update(build_lib=str(cython.STAGE), build_temp="build/obj", inplace=False)
+        options["parallel"] = options["parallel"] or config.jobs
         try:
             super().run()
         finally:
-            self.build_lib, self.build_temp, self.inplace = wanted
+            options.update(wanted)
         top = ROOT if self.inplace else Path(self.build_lib)
         for extension in self.extensions:
             name = self.get_ext_filename(self.get_ext_fullname(extension.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import itertools
 import json
 import shutil
@@ -61,8 +62,8 @@ def cythonize(config: BuildConfig, tree: Path, native: Native, modules: list[Ext
     """Translate the modules to C (only where something changed) and set how each is compiled. Works in ROOT."""
     from Cython.Build import cythonize as translate
     from Cython.Compiler.Errors import CompileError
-    from Cython.Compiler.Version import version
 
+    version = importlib.metadata.version("cython")
     includes = [str(tree / "include"), str(tree / "src"), "whispyx/_core"]
     directives = {**_DIRECTIVES, "boundscheck": config.debug, "initializedcheck": config.debug}
     compile_args, link_args = _flags(config)

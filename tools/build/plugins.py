@@ -76,7 +76,8 @@ def _manifest(name: str) -> dict[str, Any]:
             f"There are: {', '.join(known)}."
         )
     with path.open("rb") as file:
-        return tomllib.load(file)
+        manifest: dict[str, Any] = tomllib.load(file)
+    return manifest
 
 
 def _choose(wanted: tuple[str, ...], variants: dict[str, Any], flags: frozenset[str] | None) -> list[str]:
