@@ -268,6 +268,14 @@ def test_a_plugin_that_poses_as_the_cpu_does_not_replace_it(compiler: Compiler, 
     assert result == ["cpu", ["CPU"]]
 
 
+def test_a_plugin_that_takes_the_name_of_the_cpu_device_is_refused(compiler: Compiler, tmp_path: Path) -> None:
+    compiler.odd(tmp_path, '-DODD_DEVICE_NAME="CPU"', name="aaa")
+    outcome, records = ask("answer([attempt(), found()])", env={"WHISPYX_BACKEND_PATH": str(tmp_path)})
+    assert outcome["loaded"] == ["cpu"]
+    assert records[0]["status"] == "refused"
+    assert "'CPU'" in records[0]["reason"]
+
+
 def test_when_the_best_variant_fails_to_start_the_next_one_is_used(compiler: Compiler, tmp_path: Path) -> None:
     compiler.odd(tmp_path, "-DODD_SCORE=9", "-DODD_INIT_NULL", tag="best")
     compiler.odd(tmp_path, "-DODD_SCORE=5", tag="good")

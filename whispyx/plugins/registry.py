@@ -95,7 +95,8 @@ class Registry:
 
     def _load_all(self) -> None:
         found = self._discover(None)
-        for name in dict.fromkeys(candidate.name for candidate in found.candidates):
+        # The CPU first: nothing works without it, so no other plugin may take the name of its device.
+        for name in dict.fromkeys([CPU, *(candidate.name for candidate in found.candidates)]):
             self._load_any(name, found)
 
     def _load_any(self, name: str, found: Discovery) -> None:
