@@ -37,9 +37,11 @@ FORBIDDEN: Final = {
 
 def sources() -> Iterator[Path]:
     """Every file of the repository, committed or not yet, but nothing that git ignores."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
-    for name in sorted(filter(None, listed.split("\0"))):
+    command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True)
+    if listed.returncode != 0:
+        raise SystemExit(f"check: the files are listed by git, which failed: {listed.stderr.decode().strip()}")
+    for name in sorted(filter(None, listed.stdout.decode().split("\0"))):
         path = ROOT / name
         if path.is_file():
             yield path
