@@ -57,5 +57,6 @@ cdef class FullRun:
     cdef Phase _emit(self) except *
     cdef Phase _advance(self) except *
     cdef int advance_phase(self) except -1
+    cdef int _run_phase(self, Phase phase) except -1
     cdef float _probability(self, const float * row, int token) except? -1.0
     cdef Timings _timings(self)

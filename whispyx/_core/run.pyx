@@ -26,7 +26,7 @@ from whispyx._core.state cimport Clocks, State
 from whispyx._core.vecmath cimport max_of, sum_exp
 
 from whispyx._core.prompt import start as start_history, task_tokens
-from whispyx.errors import Aborted, AudioError, error_for
+from whispyx.errors import Aborted, AudioError, ComputeError, ComputeMemoryError, error_for
 from whispyx.languages import CODES, lang_id
 
 _logger = logging.getLogger("whispyx.core")
@@ -37,6 +37,9 @@ cdef enum:
     FORGET_TAIL = 500               # frames: in the last 5 s, earlier text does more harm than good
     DISTIL_TEXT_LAYERS = 2          # the first distilled models were trained without timestamps …
     DISTIL_V3_VOCAB = 51866         # … those of this vocabulary with them
+
+# whisper_full's status for a failure in a phase; a decoder that fails on the prompt is -8, on a later token -9.
+FAILED_IN = {<int>MEL: -2, <int>LANGUAGE: -3, <int>ENCODE: -6, <int>PROMPT: -8, <int>STEP: -9}
 
 PHASES = ("START", "MEL", "LANGUAGE", "SEEK", "ENCODE", "ATTEMPT", "PROMPT", "STEP", "RANK", "EMIT", "ADVANCE", "DONE")
 
@@ -98,7 +101,17 @@ cdef class FullRun:
         return self.result()
 
     cdef int advance_phase(self) except -1:
+        """Run the next phase. Failures of the engine carry the status that whisper_full has for the phase."""
         cdef Phase phase = self.next
+        try:
+            self._run_phase(phase)
+        except (Aborted, ComputeError) as error:
+            if error.code is None:
+                error.code, error.where = FAILED_IN.get(<int>phase), "whisper_full"
+            raise
+        return 0
+
+    cdef int _run_phase(self, Phase phase) except -1:
         if phase == START:
             self.next = self._start()
         elif phase == MEL:
@@ -238,7 +251,11 @@ cdef class FullRun:
             self.temperature)
         self.n_prompt = len(prompt)
         sot = self.n_prompt - len(self.init)
-        state.need_decoders(self.n_active)
+        try:
+            state.need_decoders(self.n_active)
+        except ComputeMemoryError as error:
+            error.code, error.where = -7, "whisper_full"
+            raise
         state.kv_self.clear()
         state.batch.clear()
         for i in range(self.n_prompt):

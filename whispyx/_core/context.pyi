@@ -1,0 +1,41 @@
+import os
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+from .hparams import HParams
+from .mel import Filters
+from .state import State
+from .vocab import Vocab
+
+class Context:
+    hparams: HParams
+    vocab: Vocab
+    filters: Filters
+    flash_attn: bool
+    load_ms: float
+    path: str | None
+    closed: bool
+    @staticmethod
+    def load(
+        source: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO,
+        *,
+        use_gpu: bool = True,
+        gpu_device: int = 0,
+        flash_attn: bool = True,
+        backends: Sequence[str] | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Context: ...
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+    @property
+    def model_type(self) -> str: ...
+    @property
+    def ftype_name(self) -> str: ...
+    @property
+    def n_tensors(self) -> int: ...
+    @property
+    def weight_bytes(self) -> int: ...
+    def new_state(self) -> State: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Context: ...
+    def __exit__(self, *exc_info: object) -> None: ...

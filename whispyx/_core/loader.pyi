@@ -1,0 +1,3 @@
+MAGIC: int
+WEIGHT_TYPES: frozenset[int]
+CONV_TYPES: frozenset[int]
