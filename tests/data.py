@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
 import pytest
 
@@ -88,19 +88,19 @@ def or_skip(get: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
 
 def _once(get: Callable[P, T]) -> Callable[P, T]:
     """Remember what `get` returned, and also that it failed, so that one dead network is waited for once."""
-
-    @cache
-    def outcome(*args: Any, **keywords: Any) -> tuple[T | None, Unavailable | None]:
-        try:
-            return get(*args, **keywords), None
-        except Unavailable as error:
-            return None, error
+    outcomes: dict[object, tuple[T, None] | tuple[None, Unavailable]] = {}
 
     @wraps(get)
     def remembered(*args: P.args, **keywords: P.kwargs) -> T:
-        value, error = outcome(*args, **keywords)
-        if error is not None:
-            raise error
+        key = (args, tuple(keywords.items()))
+        if key not in outcomes:
+            try:
+                outcomes[key] = get(*args, **keywords), None
+            except Unavailable as error:
+                outcomes[key] = None, error
+        value, failure = outcomes[key]
+        if failure is not None:
+            raise failure
         return cast(T, value)
 
     return remembered

@@ -109,7 +109,9 @@ def test_settings_come_from_the_shapes(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("n_vocab", "n_mels", "n_tokens"), [(51864, 80, 50256), (51865, 80, 50257), (51866, 128, 50257)])
+@pytest.mark.parametrize(
+    ("n_vocab", "n_mels", "n_tokens"), [(51864, 80, 50256), (51865, 80, 50257), (51866, 128, 50257)]
+)
 def test_text_tokens_are_stored_and_special_ones_are_not(
     tmp_path: Path, n_vocab: int, n_mels: int, n_tokens: int
 ) -> None:
