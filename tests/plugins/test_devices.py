@@ -129,7 +129,10 @@ def test_selection_order(zoo: dict[str, str], arguments: str, expected: list[str
     [
         ("gpu_device=3", "BackendNotFoundError: gpu_device is 3, but there are 3 GPUs"),
         ("gpu_device=-1", "ParamsError: gpu_device is -1"),
-        ("names=['ddd:1']", "BackendNotFoundError: there is no device 'ddd:1'; the devices are: Accel (aaa:0)"),
+        (
+            "names=['ddd:1']",
+            "BackendNotFoundError: there is no device 'ddd:1'; the devices are: CPU (cpu:0), Accel (aaa:0)",
+        ),
         ("names=['nothing']", "BackendNotFoundError: there is no device 'nothing'"),
         ("names='CPU'", "ParamsError: names is a sequence"),
         ("names=[0]", "ParamsError: a device is named by a str, not by int"),

@@ -29,7 +29,7 @@ def test_an_out_of_tree_plugin_is_found_and_loaded(example_folder: Path) -> None
 
 def test_its_device_says_what_the_c_source_says(example_folder: Path) -> None:
     described = ask(
-        "attempt()\nd = table.devices()[0]\n"
+        "attempt()\nd = table.select()[0]\n"
         "answer([d.name, d.description, d.kind, d.backend, d.index, d.plugin_path, d.memory(), d.features()])",
         env={"WHISPYX_BACKEND_PATH": str(example_folder)},
     )
@@ -42,7 +42,7 @@ def test_it_computes_what_it_says_it_can(example_folder: Path) -> None:
     b = [100.0 - i for i in range(12)]
     result = ask(
         COMPUTE + "attempt()\n"
-        f"answer(compute(table.base_library(), table.devices()[0].plugin_path, 'add', {a}, {b}, (4, 3)))",
+        f"answer(compute(table.base_library(), table.select()[0].plugin_path, 'add', {a}, {b}, (4, 3)))",
         env={"WHISPYX_BACKEND_PATH": str(example_folder), "WHISPYX_BACKEND": "example"},
     )
     assert result == [x + y for x, y in zip(a, b, strict=True)]
@@ -65,7 +65,7 @@ def test_it_shares_a_graph_with_the_cpu(example_folder: Path) -> None:
 def test_it_refuses_what_it_cannot_compute(example_folder: Path) -> None:
     result = ask(
         COMPUTE + "attempt()\ntry:\n"
-        "    compute(table.base_library(), table.devices()[0].plugin_path, 'mul_mat', [1.0] * 4, [1.0] * 4, (2, 2))\n"
+        "    compute(table.base_library(), table.select()[0].plugin_path, 'mul_mat', [1.0] * 4, [1.0] * 4, (2, 2))\n"
         "except RuntimeError as error:\n    answer(str(error))",
         env={"WHISPYX_BACKEND_PATH": str(example_folder), "WHISPYX_BACKEND": "example"},
     )
