@@ -14,4 +14,7 @@ try:
 except BuildError as error:
     raise SystemExit(error.paragraph()) from None
 
-setup(ext_modules=cython.extensions(), cmdclass={"build_ext": commands.BuildExt, "sdist": commands.Sdist})
+setup(
+    ext_modules=cython.extensions(),
+    cmdclass={"build_ext": commands.BuildExt, "build_py": commands.BuildPy, "sdist": commands.Sdist},
+)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 from tools.build import ROOT, BuildError, cython, native, vendor
 from tools.build.config import BuildConfig
 
-__all__ = ["BuildExt", "Sdist", "require_writable"]
+__all__ = ["BuildExt", "BuildPy", "Sdist", "require_writable"]
 
 
 def require_writable(root: Path = ROOT) -> None:
@@ -125,6 +127,16 @@ def _working_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
+
+
+class BuildPy(build_py):
+    """Copies the Python files, after removing what an earlier build of this tree copied: a module that has since been
+    renamed would otherwise stay in the wheel."""
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            shutil.rmtree(Path(self.build_lib, "whispyx"), ignore_errors=True)
+        super().run()
 
 
 class Sdist(sdist):
