@@ -62,6 +62,37 @@ def test_it_shares_a_graph_with_the_cpu(example_folder: Path) -> None:
     assert result == [[x + y for x, y in zip(product, c, strict=True)], "CPU", "Example"]
 
 
+RECOGNISE = f"""
+sys.path.insert(0, {str(ROOT)!r})
+import numpy as np
+from tests.core.tiny import pair, recipe_of
+from whispyx._core.context import Context
+from whispyx._core.params import FullParams
+from whispyx._core.run import full
+
+context = Context.load(str(pair(recipe_of("f16")).path), backends=plugins.resolve(sys.argv[1]))
+samples = (0.1 * np.random.default_rng(3).standard_normal(16000 * 5)).astype(np.float32)
+result = full(context, context.new_state(), FullParams(temperature_inc=0.0), samples)
+answer([context.devices, [token.tid for segment in result.segments for token in segment.tokens]])
+"""
+
+
+def test_the_recogniser_computes_on_it(compiler: Compiler, example_folder: Path, tmp_path: Path) -> None:
+    """The same tokens as on the CPU alone; and others when the plugin computes wrong, so it is really asked."""
+    devices, expected = ask(RECOGNISE, "cpu")
+    assert devices == ["CPU"]
+    assert len(expected) > 5
+    plugin = str(example_folder / "libggml-example.so")
+    assert ask(RECOGNISE, plugin) == [["Example", "CPU"], expected]
+    source = EXAMPLE[0].read_text()
+    assert source.count("a[i] + b[i]") == 1
+    (tmp_path / "wrong.c").write_text(source.replace("a[i] + b[i]", "a[i] - b[i]"))
+    wrong = compiler.library(tmp_path / "libggml-wrong.so", [tmp_path / "wrong.c"])
+    devices, tokens = ask(RECOGNISE, str(wrong))
+    assert devices == ["Example", "CPU"]
+    assert tokens != expected
+
+
 def test_it_refuses_what_it_cannot_compute(example_folder: Path) -> None:
     result = ask(
         COMPUTE + "attempt()\ntry:\n"
