@@ -77,8 +77,10 @@ def test_a_second_build_waits_for_the_first(checkout: Path) -> None:
         said = [process.stdout.readline() for process in (first, second) if process.stdout]
         assert sorted(line.split()[0] for line in said) == ["in", "whispyx"], said
         holder, waiter = (first, second) if said[0] == "in\n" else (second, first)
-        assert holder.stdin and waiter.stdin and waiter.stdout
+        assert holder.stdin and holder.stdout and waiter.stdin and waiter.stdout
         holder.stdin.close()
+        assert holder.stdout.read() == "out\n"
         assert waiter.stdout.readline() == "in\n"
         waiter.stdin.close()
+        assert waiter.stdout.read() == "out\n"
     assert (first.returncode, second.returncode) == (0, 0)
