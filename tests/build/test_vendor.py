@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,17 @@ def test_patches_apply_in_the_order_of_their_names(vendor_folder: Vendor) -> Non
     vendor_folder.patch("0002-three.patch", CHANGE_THREE)
     vendor_folder.patch("0001-two.patch", CHANGE_TWO)
     assert (unpack(vendor_folder) / "src" / "ggml.c").read_text() == "one\nTWO\nTHREE\n"
+
+
+def test_only_files_that_a_new_patch_changes_look_new(vendor_folder: Vendor) -> None:
+    vendor_folder.offer(tree_files())
+    tree = unpack(vendor_folder)
+    for path in tree.rglob("*.[ch]"):
+        os.utime(path, (1_000_000, 1_000_000))
+    vendor_folder.patch("0001-two.patch", CHANGE_TWO)
+    unpack(vendor_folder)
+    assert (tree / "include" / "ggml.h").stat().st_mtime == 1_000_000
+    assert (tree / "src" / "ggml.c").stat().st_mtime > 1_000_000
 
 
 def test_a_patch_that_does_not_apply_leaves_no_half_tree(vendor_folder: Vendor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import json
 import os
@@ -217,10 +218,20 @@ def unpack(archive: Path, pin: Pin, patches: list[Path], target: Path, stamp: st
                 ) from error
         (fresh / STAMP).write_text(stamp, encoding="utf-8")
         if target.exists():
+            _keep_times(target, fresh)
             target.rename(scratch / "old")
         fresh.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _keep_times(old: Path, fresh: Path) -> None:
+    """Give files that did not change their old time, so that only what a new patch touches is compiled again."""
+    for path in fresh.rglob("*"):
+        before = old / path.relative_to(fresh)
+        if path.is_file() and before.is_file() and filecmp.cmp(path, before, shallow=False):
+            stat = before.stat()
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 def _extract(archive: Path, pin: Pin, target: Path) -> None:
