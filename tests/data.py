@@ -59,7 +59,7 @@ LIBRIVOX: Final = {
 LIBRIVOX_STEM: Final = "sense_and_sensibility_01_austen_64kb-"
 LIBRIVOX_TEXT: Final = ("transcription", "4cc29e04a6dcd29242893b3ee20470e50b6ace45f4387bb619e5218145c66f99")
 
-LECTURE: Final = {
+SILERO_CLIPS: Final = {
     "test.wav": "89f17d9c94c4b31eb320f424628bcbc920abaddbee6e2760fd868bfb1d9a2e47",
     "test.mp3": "65a63b8ab116e80078cfc700ebec6d496b769c33bde72018ea41d535d4cfea0e",
     "test.opus": "8c009ea434e0323f453dc311f03d980929406af6c44c34897503f0b01e84265e",
@@ -173,15 +173,16 @@ def librivox_clips() -> list[Clip]:
     ]
 
 
-def lecture(kind: str = "wav") -> Path:
-    """60 s of a lecture, as "wav" (16 kHz, mono), "mp3" or "opus"."""
-    members = {f"tests/data/{name}": sha256 for name, sha256 in LECTURE.items()}
+def silero_clip(kind: str) -> Path:
+    """One of three different recordings: "wav" (60 s of a lecture, 16 kHz, mono), "mp3" (2.5 s at 44.1 kHz, stereo,
+    with a large picture in its tag), "opus" (8 s, mono)."""
+    members = {f"tests/data/{name}": sha256 for name, sha256 in SILERO_CLIPS.items()}
     return _files(SILERO, tuple(members.items()))[f"tests/data/test.{kind}"]
 
 
 def lecture_wav() -> Path:
     """60 s of a lecture, 16 kHz, mono."""
-    return lecture("wav")
+    return silero_clip("wav")
 
 
 @_once

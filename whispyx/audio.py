@@ -122,6 +122,25 @@ def _load_object(source: Any, shown: str | None = None) -> Samples:
         return _load_file(copy, name)
 
 
+class _Seekable:
+    """What libsndfile sees of a file. Exceptions in its callbacks would be printed and lost, and damaged headers make
+    it seek to places that do not exist; so an impossible seek stays where it is."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.read = file.read
+        self.tell = file.tell
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        try:
+            return self._file.seek(offset, whence)
+        except (OSError, ValueError, OverflowError):
+            return self._file.tell()
+
+    def write(self, data: bytes) -> int:
+        raise io.UnsupportedOperation("write")
+
+
 def _load_file(file: IO[bytes], name: str) -> Samples:
     try:
         import soundfile
@@ -132,7 +151,7 @@ def _load_file(file: IO[bytes], name: str) -> Samples:
     file.seek(0)
     with ExitStack() as stack:
         try:
-            sound = stack.enter_context(soundfile.SoundFile(file))
+            sound = stack.enter_context(soundfile.SoundFile(_Seekable(file), "r"))
         except (soundfile.SoundFileError, RuntimeError, TypeError) as error:
             raise AudioError(f"{name} is not a sound file that can be read: {_reason(error)}") from error
         _warn_if_cut(sound, name)
