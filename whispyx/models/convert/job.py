@@ -61,8 +61,7 @@ def convert(
     ModelError
         A file could not be read or written.
     """
-    if dtype not in ggml_file.DTYPES:
-        raise ParamsError(f"dtype {dtype!r} is unknown (expected one of {', '.join(ggml_file.DTYPES)})")
+    kind = _checked(dtype)
     folder, target = Path(source), Path(dest)
     weights = folder / "model.bin"
     if not weights.is_file():
@@ -71,13 +70,20 @@ def convert(
         raise ParamsError(f"{target} is a folder; name the file to make")
     try:
         with Ct2File(weights) as model:
-            _write(model, folder, target, dtype, progress)
+            _write(model, folder, target, kind, progress)
     except WhispyxError:
         raise
     except OSError as error:
         raise ModelError(f"{folder} could not be converted to {target}: {error}") from error
     log.info("converted %s to %s (%s)", folder, target, dtype)
     return target
+
+
+def _checked(dtype: str) -> ggml_file.Dtype:
+    for known in ggml_file.DTYPES:
+        if dtype == known:
+            return known
+    raise ParamsError(f"dtype {dtype!r} is unknown (expected one of {', '.join(ggml_file.DTYPES)})")
 
 
 def _stored_type(plan: TensorPlan, dtype: ggml_file.Dtype) -> ggml_file.Dtype:
