@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ._core.context import Context
     from ._core.results import RunResult, SegmentData
     from ._core.state import State
-    from ._engine import ModelSource, Samples, Selection
-    from .audio import AudioSource
+    from ._engine import ModelSource, Selection
+    from .audio import AudioSource, Samples
     from .options import OptionFields
 
 __all__ = ["Model", "transcribe"]
@@ -326,12 +326,10 @@ class Model:
 
     def _language(self, language: str | None) -> str:
         vocab = self._context.vocab
-        if not vocab.is_multilingual:
-            if language not in (None, "en"):
-                raise LanguageError(f"{self._name} knows English only, not {LANGUAGES[language].title()}")
-            return "en"
         if language is None:
-            return "auto"
+            return "auto" if vocab.is_multilingual else "en"
+        if not vocab.is_multilingual and language != "en":
+            raise LanguageError(f"{self._name} knows English only, not {LANGUAGES[language].title()}")
         if lang_id(language) >= vocab.n_languages:
             raise LanguageError(
                 f"{self._name} knows {vocab.n_languages} languages; {LANGUAGES[language].title()} is not among them"
