@@ -34,16 +34,17 @@ def test_devices_of_an_unknown_backend_are_an_error(capsys: Capture) -> None:
     assert "vulkna" in capsys.readouterr().err
 
 
-def test_fetch_prints_the_path(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    asked: list[str] = []
-
+def test_fetch_prints_the_paths_and_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     def resolve(name: str, *, progress: Any = None) -> Path:
-        asked.append(name)
-        return Path("/cache/ggml-tiny.en.bin")
+        if name == "gone":
+            raise ModelNotFoundError("no source has gone")
+        return Path(f"/cache/ggml-{name}.bin")
 
     monkeypatch.setattr("whispyx.models.resolve", resolve)
     assert main(["fetch", "tiny.en"]) == 0
-    assert asked == ["tiny.en"] and capsys.readouterr().out == "/cache/ggml-tiny.en.bin\n"
+    assert capsys.readouterr().out == "/cache/ggml-tiny.en.bin\n"
+    assert main(["fetch", "gone", "base"]) == 3
+    assert capsys.readouterr() == ("/cache/ggml-base.bin\n", "whispyx: no source has gone\n")
 
 
 def test_fetch_of_an_unknown_name_offers_near_ones(capsys: Capture) -> None:

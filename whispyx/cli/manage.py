@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from ..errors import ModelError
 from ..model import Model
 from .console import Console
-from .status import Status
+from .status import Status, status_of
 
 if TYPE_CHECKING:
     from .._core.devices import Device
@@ -107,10 +108,17 @@ def run_convert(args: argparse.Namespace, console: Console) -> int:
 
 
 def run_fetch(args: argparse.Namespace, console: Console) -> int:
-    """Have a model in the cache and print where it is."""
+    """Have models in the cache and print where they are; one that cannot be had does not stop the others."""
     from ..models import resolve
 
-    with console.byte_bar(args.model) as progress:
-        path = resolve(args.model, progress=progress)
-    console.line(str(path))
-    return Status.OK
+    status = Status.OK
+    for name in args.models:
+        try:
+            with console.byte_bar(name) as progress:
+                path = resolve(name, progress=progress)
+        except ModelError as error:
+            console.error(error)
+            status = status_of(error)
+        else:
+            console.line(str(path))
+    return status

@@ -60,8 +60,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--dtype", choices=("f16", "f32", "bf16"), default="f16", help="storage of the weights (%(default)s)"
     )
 
-    fetch = command("fetch", "fetch a model by name, if it is not here yet, and print its path")
-    fetch.add_argument("model", metavar="MODEL", help="model name")
+    fetch = command("fetch", "fetch models by name, if they are not here yet, and print their paths")
+    fetch.add_argument("models", nargs="+", metavar="MODEL", help="model name")
     return parser
 
 
