@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from .errors import StateError
+from .errors import BackendError, ComputeError, StateError
 
 __all__ = ["StatePool"]
 
@@ -24,6 +24,7 @@ class StatePool(Generic[S]):
 
     A state holds caches of many megabytes and takes a while to make, so a job reuses an idle one when there is one. At
     most `max_jobs` states are out at a time, further jobs wait their turn, and at most `max_idle` are kept afterwards.
+    A state whose computation failed is not used again.
 
     Parameters
     ----------
@@ -71,18 +72,22 @@ class StatePool(Generic[S]):
             state = self._idle.pop() if self._idle else None
             self._n_busy += 1
         self._mine.depth = depth + 1
+        sound = True
         try:
             if state is None:
                 state = self._make()
             yield state
+        except (ComputeError, BackendError):
+            sound = False
+            raise
         finally:
             self._mine.depth = depth
-            self._give_back(state)
+            self._give_back(state, sound)
 
-    def _give_back(self, state: S | None) -> None:
+    def _give_back(self, state: S | None, sound: bool) -> None:
         with self._changed:
             self._n_busy -= 1
-            if state is not None and not self._closed and len(self._idle) < self._max_idle:
+            if state is not None and sound and not self._closed and len(self._idle) < self._max_idle:
                 self._idle.append(state)
                 state = None
             self._changed.notify()

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 import whispyx
-from whispyx import Aborted, AudioError, LanguageError, Model, ParamsError, Segment, StateError, TranscribeOptions
+from whispyx import (
+    Aborted,
+    AudioError,
+    ComputeError,
+    LanguageError,
+    Model,
+    ParamsError,
+    Segment,
+    StateError,
+    TranscribeOptions,
+)
 
 from .fakes import FakeEngine, FakeSegment, FakeState, seconds_of_audio
 
@@ -179,6 +189,21 @@ def test_after_an_error_the_model_goes_on_as_before(install: Install) -> None:
         model.transcribe(SPEECH, on_segment=lambda segment: 1 // 0)
     assert model.transcribe(SPEECH).text == "One. Two. Three."
     assert len(engine.opened[0].states) == 1
+
+
+def test_a_state_whose_computation_failed_is_not_used_again(install: Install) -> None:
+    failing = [ComputeError("the device is gone")]
+
+    def fail_once(state: FakeState) -> None:
+        if failing:
+            raise failing.pop()
+
+    engine = install(FakeEngine(during=fail_once))
+    model = Model("fake")
+    with pytest.raises(ComputeError, match="the device is gone"):
+        model.transcribe(SPEECH)
+    assert model.transcribe(SPEECH).text == "Hello."
+    assert [state.closed for state in engine.opened[0].states] == [True, False]
 
 
 def test_a_state_is_reused_from_job_to_job(install: Install) -> None:

@@ -321,6 +321,12 @@ def test_the_shipped_sentence_is_understood(tiny: Model) -> None:
     assert len(set(words(tiny.transcribe(sample("synthetic")).text)) & set(spoken)) >= len(spoken) // 2
 
 
+def test_a_model_comes_from_its_content_or_an_open_file_too(tiny_file: Path) -> None:
+    with Model(tiny_file.read_bytes()) as model, tiny_file.open("rb") as file, Model(file) as other:
+        assert model.name == "<bytes>" and model.info.path is None
+        assert model.info.n_vocab == other.info.n_vocab == 51864
+
+
 def test_info_of_a_real_model(tiny_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(tiny_file), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

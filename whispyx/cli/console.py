@@ -60,12 +60,13 @@ class Console:
         self._logger = logging.getLogger("whispyx")
         self._handler = handler
         self._logger.addHandler(handler)
+        self._level_before = self._logger.level
         self._logger.setLevel(level)
 
     def close(self) -> None:
         """Take the log handler off again (the command may have been called as a function)."""
         self._logger.removeHandler(self._handler)
-        self._logger.setLevel(logging.NOTSET)
+        self._logger.setLevel(self._level_before)
 
     def line(self, text: str) -> None:
         """Print a line of results, at once."""
