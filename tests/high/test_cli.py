@@ -387,3 +387,29 @@ def test_a_progress_bar_shows_on_a_terminal_only(folder: Path) -> None:
     os.close(ours)
     assert out == b"hi\n" * 4
     assert b"a.wav:   0%|" in shown
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_behind_standard_output_is_told(folder: Path) -> None:
+    with open("/dev/full", "w") as full:
+        script = CHILD.format(root=ROOT, text=ascii(" hi"), count=1)
+        run = subprocess.run(
+            [sys.executable, "-c", script, "transcribe", "a.wav"], stdout=full, stderr=subprocess.PIPE, timeout=60
+        )
+    assert run.returncode == 1
+    assert b"No space left on device" in run.stderr and b"Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(("closed", "printed"), [(">&-", b""), ("2>&-", b"hi\n"), (">&- 2>&- <&-", b"")])
+def test_closed_streams_do_no_harm(folder: Path, closed: str, printed: bytes) -> None:
+    (folder / "child.py").write_text(CHILD.format(root=ROOT, text=ascii(" hi"), count=1))
+    command = f'exec "$0" child.py transcribe a.wav {closed}'
+    run = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (0, printed, b"")
+
+
+def test_a_closed_standard_input_is_wrong_usage(folder: Path) -> None:
+    (folder / "child.py").write_text(CHILD.format(root=ROOT, text=ascii(" hi"), count=1))
+    command = 'exec "$0" child.py transcribe - <&-'
+    run = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=60)
+    assert run.returncode == 2 and b"standard input is not redirected" in run.stderr

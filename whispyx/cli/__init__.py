@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .console import Console, prepare_streams, silence_stdout
+from .console import Console, describe, prepare_streams, silence_stdout
 from .status import Status, status_of
 
 if TYPE_CHECKING:
@@ -31,14 +31,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         prepare_streams()
         status = _run(argv)
-        sys.stdout.flush()
-        return status
+        return status if _flushed() else Status.FAILED
     except BrokenPipeError:
         silence_stdout()
         return Status.BROKEN_PIPE
     except KeyboardInterrupt:  # outside of a job: nothing to keep
         print("whispyx: interrupted", file=sys.stderr)
         return Status.INTERRUPTED
+
+
+def _flushed() -> bool:
+    """Have everything written to standard output; tell when it cannot be, such as on a full disk."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(f"whispyx: standard output: {describe(error)}", file=sys.stderr)
+        silence_stdout()
+        return False
+    return True
 
 
 def _run(argv: Sequence[str] | None) -> int:

@@ -19,7 +19,13 @@ __all__ = ["Console", "describe", "prepare_streams", "silence_stdout"]
 
 
 def prepare_streams() -> None:
-    """Make printing safe in every locale: UTF-8 instead of ASCII, and an escape for what an encoding lacks."""
+    """Make printing safe in every locale, and where a stream was closed by the caller.
+
+    ASCII becomes UTF-8, and what an encoding lacks is escaped.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (lives as long as the process)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             ascii_only = codecs.lookup(stream.encoding).name == "ascii"
@@ -27,7 +33,7 @@ def prepare_streams() -> None:
 
 
 def silence_stdout() -> None:
-    """Let what is still buffered for a reader that went away disappear quietly at exit."""
+    """Let what is still buffered for standard output, which cannot take it, disappear quietly at exit."""
     with suppress(OSError, ValueError, io.UnsupportedOperation):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -53,7 +59,7 @@ class Console:
     def __init__(self, *, debug: bool = False, verbose: int = 0) -> None:
         self._debug = debug
         self._bar: tqdm[Any] | None = None
-        self.watched = sys.stderr is not None and sys.stderr.isatty()
+        self.watched = sys.stderr.isatty()
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
