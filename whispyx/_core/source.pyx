@@ -8,10 +8,15 @@ import os
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int32_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from posix.unistd cimport read as posix_read
 
 from whispyx.errors import ModelError, ModelFormatError, ModelNotFoundError
+
+
+cdef enum:
+    AHEAD_BYTES = 65536
 
 
 cdef class Source:
@@ -53,10 +58,16 @@ cdef class Source:
 
 
 cdef class FileSource(Source):
+    # The vocabulary is 50,000 tiny fields: small reads come from a buffer, large ones go straight to their place.
     cdef int fd
+    cdef char * ahead
+    cdef size_t ahead_at, ahead_size        # next unread byte of the buffer, bytes in it
 
     def __cinit__(self):
         self.fd = -1
+        self.ahead = <char *>malloc(AHEAD_BYTES)
+        if self.ahead == NULL:
+            raise MemoryError
 
     def __init__(self, path: str) -> None:
         self.name = path
@@ -71,6 +82,21 @@ cdef class FileSource(Source):
             raise ModelError(f"the model file {path} cannot be opened: {error.strerror}") from error
 
     cdef int _read(self, void * out, size_t n) except -1:
+        cdef size_t part = min(n, self.ahead_size - self.ahead_at)
+        memcpy(out, self.ahead + self.ahead_at, part)
+        self.ahead_at += part
+        if part == n:
+            return 0
+        if n - part >= AHEAD_BYTES:
+            return self._read_file(<char *>out + part, n - part)
+        self.ahead_at = 0
+        self.ahead_size = min(<size_t>AHEAD_BYTES, <size_t>(self.size - self.pos) - part)
+        self._read_file(self.ahead, self.ahead_size)
+        memcpy(<char *>out + part, self.ahead, n - part)
+        self.ahead_at = n - part
+        return 0
+
+    cdef int _read_file(self, void * out, size_t n) except -1:
         cdef size_t done = 0
         cdef Py_ssize_t got
         cdef int failed = 0
@@ -91,8 +117,10 @@ cdef class FileSource(Source):
         return 0
 
     cdef int seek(self, long long pos) except -1:
-        os.lseek(self.fd, pos, os.SEEK_SET)
-        self.pos = pos
+        if pos != self.pos:
+            os.lseek(self.fd, pos, os.SEEK_SET)
+            self.ahead_at = self.ahead_size = 0
+            self.pos = pos
         return 0
 
     cdef void close(self) noexcept:
@@ -101,6 +129,7 @@ cdef class FileSource(Source):
             self.fd = -1
 
     def __dealloc__(self):
+        free(self.ahead)
         if self.fd >= 0:
             os.close(self.fd)
 
