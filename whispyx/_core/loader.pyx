@@ -55,8 +55,7 @@ CONV_TYPES = frozenset({0, 1})
 
 # First bytes of things people download instead of a model.
 _NOT_A_MODEL = (
-    (b"<!DO", "an HTML page: the download most likely returned an error page"),
-    (b"<htm", "an HTML page: the download most likely returned an error page"),
+    (b"<", "a web page (HTML or XML): the download most likely returned an error page"),
     (b"vers", "a Git LFS pointer: the file itself was not downloaded (git lfs pull)"),
     (b"GGUF", "a GGUF file; whispyx reads the legacy ggml format of whisper.cpp (ggml-*.bin)"),
     (b"PK\x03\x04", "a zip archive or PyTorch checkpoint; convert it to the ggml format first"),
@@ -68,10 +67,12 @@ cdef class Loaded:
 
 
 cdef HParams read_hparams(Source source):
+    if source.size == 0:
+        raise ModelFormatError(f"{source.name} is empty")
     head = source.take(4, "the magic number")
     if int.from_bytes(head, "little") != MAGIC:
         for start, meaning in _NOT_A_MODEL:
-            if head == start:
+            if head.startswith(start):
                 raise ModelFormatError(f"{source.name} is {meaning}")
         raise ModelFormatError(f"{source.name} is not a ggml Whisper model: it starts with {head!r}, not b'lmgg'")
     try:
