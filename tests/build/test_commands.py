@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from tools.build import ROOT, vendor
 from tools.build.native import install_file
 
 from .conftest import Setup
@@ -35,6 +38,29 @@ def test_declarations_and_data_are_packaged(setup: Setup, checkout: Path) -> Non
     made = {path.relative_to(checkout / "build" / "lib") for path in (checkout / "build" / "lib").rglob("*.*")}
     assert {path for path in wanted if path not in made} == set()
     assert not [path for path in made if path.suffix == ".so" or "_native" in path.parts]
+
+
+def test_a_source_distribution_needs_no_second_download(setup: Setup, checkout: Path, tmp_path: Path) -> None:
+    unpacked = ROOT / "vendor" / "ggml"
+    if not (unpacked / vendor.STAMP).is_file():
+        pytest.skip("vendor/ggml is not unpacked here (built from another tree)")
+    (checkout / "vendor" / "ggml").symlink_to(unpacked, target_is_directory=True)
+    shutil.copy(ROOT / "MANIFEST.in", checkout)
+    (checkout / "whispyx" / "left.so").touch()
+    done = setup("sdist", WHISPYX_BUILD_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    (archive,) = (checkout / "dist").glob("whispyx-*.tar.gz")
+    with tarfile.open(archive) as tar:
+        names = [name.partition("/")[2] for name in tar.getnames()]
+        tar.extractall(tmp_path / "elsewhere", filter="data")
+    for name in ("setup.py", "tools/build/native.py", "backends/cpu/plugin.toml", "whispyx/_core/mel.pyx"):
+        assert name in names
+    assert not [name for name in names if name.endswith((".so", ".pyc")) or name.startswith("build/")]
+    (tree,) = (tmp_path / "elsewhere").iterdir()
+    command = [sys.executable, "-m", "tools.build", "--fetch"]
+    env = {**os.environ, "WHISPYX_BUILD_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+    done = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == str(tree / "vendor" / "ggml"), done.stderr
 
 
 def test_a_library_in_use_is_replaced_not_overwritten(tmp_path: Path) -> None:
