@@ -82,7 +82,7 @@ def test_demo_prints_text_times_backend_and_speed(
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
     assert "[00:00:00.000 --> 00:00:10.500]  And so, my fellow Americans\n" in out
-    assert "tiny.en" in out and "jfk.wav" in out and "GPU0, CPU" in out and "times real time" in out
+    assert "tiny.en" in out and "jfk.wav" in out and "GPU0; CPU" in out and "times real time" in out
     assert asked == ["jfk"] and err == ""
 
 

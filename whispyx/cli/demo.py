@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import WhispyxError
@@ -27,6 +28,16 @@ def _recording(console: Console) -> tuple[Path, str]:
         return sample("synthetic"), "a synthetic sentence, since the recording could not be fetched"
 
 
+def _described(names: Sequence[str]) -> list[str]:
+    """Return devices with what they are and which plugin file serves them."""
+    from .._core.devices import devices
+
+    known = {
+        device.name: f"{device.name} ({device.description}, {Path(device.plugin_path).name})" for device in devices()
+    }
+    return [known.get(name, name) for name in names]
+
+
 def run_demo(args: argparse.Namespace, console: Console) -> int:
     """Recognise a recording and tell what computed it and how fast."""
     options = TranscribeOptions(n_threads=args.threads)
@@ -45,7 +56,7 @@ def run_demo(args: argparse.Namespace, console: Console) -> int:
                 progress=percent,
             )
         timings = transcript.timings
-        console.line(f"backend    {', '.join(transcript.devices)}")
+        console.line(f"backend    {'; '.join(_described(transcript.devices))}")
         console.line(
             f"speed      {transcript.duration:.1f} s of speech in {timings.total_ms / 1000:.2f} s:"
             f" {transcript.speed or 0:.1f} times real time (the model loaded in {timings.load_ms / 1000:.2f} s)"
