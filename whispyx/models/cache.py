@@ -23,6 +23,7 @@ __all__ = ["Record", "cache_root", "check_cached", "locked", "remember", "sha256
 
 log = logging.getLogger("whispyx.models")
 
+_LOCKS: Final = ".locks"
 _POLL_S: Final = 1.0
 _SILENCE_S: Final = 600.0
 """How long another process may hold a lock without any of its files changing."""
@@ -123,7 +124,9 @@ def discard(path: Path) -> None:
 def _activity(folder: Path, stem: str) -> frozenset[tuple[str, int, int]]:
     """Return names, sizes and times of what the holder of a lock is writing."""
     found = set()
-    for root, _, names in os.walk(folder):
+    for root, folders, names in os.walk(folder):
+        if _LOCKS in folders:
+            folders.remove(_LOCKS)  # trying to lock may touch the lock's own file
         for name in names:
             path = os.path.join(root, name)
             if stem in path[len(str(folder)) :]:
@@ -145,7 +148,7 @@ def locked(target: Path) -> Iterator[None]:
         The other process has written nothing for ten minutes, or the folder cannot be written.
     """
     try:
-        locks = target.parent / ".locks"
+        locks = target.parent / _LOCKS
         locks.mkdir(parents=True, exist_ok=True)
         lock = FileLock(locks / f"{target.name}.lock")
         seen, since = None, time.monotonic()
