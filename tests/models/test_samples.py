@@ -17,7 +17,6 @@ from whispyx.models.samples import Sample
 
 from .fake_packages import make_sdist, sha256
 
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
