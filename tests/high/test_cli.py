@@ -337,11 +337,11 @@ def test_help_prints_in_ascii_everywhere() -> None:
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly(folder: Path) -> None:
-    process = child("transcribe", "a.wav", text=" many words" * 20, count=20_000)
-    assert process.stdout.readline()
-    process.stdout.close()
-    err = process.stderr.read()
-    assert process.wait(60) == Status.BROKEN_PIPE == 141
+    with child("transcribe", "a.wav", text=" many words" * 20, count=20_000) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait(60) == Status.BROKEN_PIPE == 141
     assert err == b""
 
 
