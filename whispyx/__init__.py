@@ -10,10 +10,14 @@ Importing this package loads nothing else: each name brings its module along whe
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from ._version import __version__
+
+# Without a handler of its own, a program that has not set up logging would see our warnings on standard error.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     from . import writers

@@ -233,7 +233,8 @@ def _array_blocks(frames: npt.NDArray[Any], kind: str) -> Iterator[Samples]:
             yield ((block.astype(np.float64) - middle) / scale).astype(np.float32)
         else:
             with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused by _check
-                yield block.astype(np.float32, copy=False)
+                converted = block.astype(np.float32, copy=False)
+            yield converted
 
 
 # ---------------------------------------------------------------------------------------------------- both

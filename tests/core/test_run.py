@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+
 from tests.core.tiny import pair
 from tests.oracle.tiny_model import TinyModel
-
 from whispyx._core.context import Context
 from whispyx._core.params import FullParams
 from whispyx._core.results import SegmentData
@@ -117,7 +117,9 @@ def test_progress_rises_to_100(ctx: Context, state: State) -> None:
     assert (seen[0], seen[-1]) == (0, 100)
 
 
-@pytest.mark.parametrize("name", ["progress_callback", "new_segment_callback", "encoder_begin_callback", "abort_callback"])
+@pytest.mark.parametrize(
+    "name", ["progress_callback", "new_segment_callback", "encoder_begin_callback", "abort_callback"]
+)
 def test_an_exception_in_a_callback_reaches_the_caller(ctx: Context, state: State, name: str) -> None:
     class Mine(Exception):
         pass

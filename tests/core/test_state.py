@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+
 from tests.core.tiny import pair
 from tests.oracle.tiny_model import TinyModel
-
 from whispyx._core import handles
 from whispyx._core.context import Context
 from whispyx._core.kvcache import pad256

@@ -41,8 +41,8 @@ cdef int check() except -1:
     if found != ours:
         raise BackendAbiError(
             f"the dynamic linker has bound whispyx to the ggml in {found} instead of its own in {ours}; another "
-            "package or the program shows that library to the whole process (import whispyx before it, or keep it from being "
-            "loaded with RTLD_GLOBAL), or LD_LIBRARY_PATH leads to it"
+            "package or the program shows that library to the whole process (import whispyx before it, or keep it from "
+            "being loaded with RTLD_GLOBAL), or LD_LIBRARY_PATH leads to it"
         )
     return 0
 

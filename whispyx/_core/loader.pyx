@@ -100,7 +100,9 @@ cdef Vocab read_vocab(Source source, HParams hp):
     for i in range(n):
         length = source.i32(f"the length of token {i}")
         if not 0 <= length <= MAX_TOKEN_BYTES:
-            raise ModelFormatError(f"{source.name}: token {i} has {length} bytes; at most {MAX_TOKEN_BYTES} are plausible")
+            raise ModelFormatError(
+                f"{source.name}: token {i} has {length} bytes; at most {MAX_TOKEN_BYTES} are plausible"
+            )
         stored.append(source.take(length, f"token {i}"))
     return Vocab(hp, stored)
 
@@ -124,17 +126,23 @@ cdef Record read_record(Source source, dict expected):
     if not 1 <= n_dims <= 4:
         raise ModelFormatError(f"{source.name}: a tensor has {n_dims} dimensions (1 to 4 are possible)")
     if not 1 <= n_name <= MAX_NAME_BYTES:
-        raise ModelFormatError(f"{source.name}: a tensor's name has {n_name} bytes (1 to {MAX_NAME_BYTES} are possible)")
+        raise ModelFormatError(
+            f"{source.name}: a tensor's name has {n_name} bytes (1 to {MAX_NAME_BYTES} are possible)"
+        )
     dims = [source.i32("a tensor's dimensions") for _ in range(n_dims)]
     record.name = source.take(n_name, "a tensor's name").decode("utf-8", "backslashreplace")
     if record.name not in expected:
-        raise ModelFormatError(f"{source.name} holds a tensor {record.name!r} that a Whisper model of these settings has not")
+        raise ModelFormatError(
+            f"{source.name} holds a tensor {record.name!r} that a Whisper model of these settings has not"
+        )
     record.shape, rule = expected[record.name]
     if _significant(dims) != _significant(record.shape):
         raise ModelFormatError(f"{source.name}: {record.name} has shape {dims}, the settings say {list(record.shape)}")
     allowed = {0} if rule == F32_ONLY else CONV_TYPES if rule == CONV else WEIGHT_TYPES
     if record.type not in allowed:
-        raise ModelFormatError(f"{source.name}: {record.name} has type number {record.type}, which is not possible for it")
+        raise ModelFormatError(
+            f"{source.name}: {record.name} has type number {record.type}, which is not possible for it"
+        )
     block = ggml_blck_size(<ggml_type>record.type)
     if record.shape[0] % block:
         raise ModelFormatError(
@@ -171,7 +179,9 @@ cdef list read_records(Source source, HParams hp):
         found[record.name] = record
     missing = [name for name in expected if name not in found]
     if found and missing:
-        raise ModelFormatError(f"{source.name} lacks {len(missing)} of {len(expected)} tensors, the first is {missing[0]}")
+        raise ModelFormatError(
+            f"{source.name} lacks {len(missing)} of {len(expected)} tensors, the first is {missing[0]}"
+        )
     return list(found.values())
 
 

@@ -42,10 +42,10 @@ static const char * device_description(ggml_backend_dev_t dev) { (void) dev; ret
 static void device_memory(ggml_backend_dev_t dev, size_t * f, size_t * t) { (void) dev; *f = 1 << 20; *t = 1 << 21; }
 static enum ggml_backend_dev_type device_type(ggml_backend_dev_t dev) { (void) dev; return ODD_KIND; }
 static void device_props(ggml_backend_dev_t dev, struct ggml_backend_dev_props * props) { (void) dev; (void) props; }
-static ggml_backend_t device_init(ggml_backend_dev_t dev, const char * params) { (void) dev; (void) params; return NULL; }
+static ggml_backend_t device_init(ggml_backend_dev_t dev, const char * p) { (void) dev; (void) p; return NULL; }
 static ggml_backend_buffer_type_t device_buft(ggml_backend_dev_t dev) { (void) dev; return NULL; }
 bool device_op(ggml_backend_dev_t dev, const struct ggml_tensor * op) { (void) dev; (void) op; return false; }
-static bool device_supports(ggml_backend_dev_t dev, ggml_backend_buffer_type_t b) { (void) dev; (void) b; return false; }
+static bool device_holds(ggml_backend_dev_t dev, ggml_backend_buffer_type_t b) { (void) dev; (void) b; return false; }
 
 
 #ifndef ODD_SUPPORTS_OP
@@ -54,7 +54,7 @@ static bool device_supports(ggml_backend_dev_t dev, ggml_backend_buffer_type_t b
 #define DEVICE { .iface = { \
         .get_name = device_name, .get_description = device_description, .get_memory = device_memory, \
         .get_type = device_type, .get_props = device_props, .init_backend = device_init, \
-        .get_buffer_type = device_buft, .supports_op = ODD_SUPPORTS_OP, .supports_buft = device_supports } }
+        .get_buffer_type = device_buft, .supports_op = ODD_SUPPORTS_OP, .supports_buft = device_holds } }
 
 static const char * reg_name(ggml_backend_reg_t reg) { (void) reg; return "Odd"; }
 static size_t reg_count(ggml_backend_reg_t reg) { (void) reg; return ODD_DEVICES; }
