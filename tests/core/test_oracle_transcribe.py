@@ -6,6 +6,7 @@ engine's arithmetic may move the logits. A test says so first, before it compare
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from tests.core.tiny import Pair, pair, recipe_of
 from tests.oracle import mel as oracle_mel
-from tests.oracle.greedy import LANGUAGES, Transcriber
+from tests.oracle.greedy import LANGUAGES, Transcriber, Transcript
 from tests.oracle.rules import Settings
 from tests.oracle.tiny_model import TinyModel, speechlike
 
@@ -81,6 +82,14 @@ TRIALS = {
 }
 
 
+@functools.lru_cache(maxsize=None)
+def truth_of(name: str) -> Transcript:
+    """What the oracle makes of a trial."""
+    trial = TRIALS[name]
+    samples = speechlike(trial.seconds, trial.seed)
+    return Transcriber(pair(trial.recipe).net, Settings(**trial.settings)).run(samples)
+
+
 def run_core(both: Pair, flash_attn: bool, samples: np.ndarray, settings: Settings) -> Any:
     fields = {name: value for name, value in asdict(settings).items() if value != ""}
     with both.context(flash_attn) as ctx, ctx.new_state() as state:
@@ -93,7 +102,7 @@ def test_transcription_equals_the_oracle(name: str, flash_attn: bool) -> None:
     trial = TRIALS[name]
     kind = trial.recipe.weight_type
     both, samples, settings = pair(trial.recipe), speechlike(trial.seconds, trial.seed), Settings(**trial.settings)
-    truth = Transcriber(both.net, settings).run(samples)
+    truth = truth_of(name)
     print(f"{len(truth.windows)} windows, {len(truth.tokens)} tokens, smallest lead {truth.margin:.3f}")
     assert truth.segments
     assert truth.margin > SMALLEST_LEAD.get(kind, SMALLEST_LEAD_QUANTISED)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.core.test_oracle_transcribe import TRIALS
+from tests.core.test_oracle_transcribe import TRIALS, truth_of
 from tests.core.tiny import pair, recipe_of
 from tests.oracle import mel as oracle_mel
 from tests.oracle.compare import assert_close, nmse_tolerance
@@ -59,7 +59,7 @@ def test_transcription_equals_whispercpp(name: str, peer: Worker, tmp_path: Path
     trial = TRIALS[name]
     both, samples, settings = pair(trial.recipe), speechlike(trial.seconds, trial.seed), Settings(**trial.settings)
     np.save(tmp_path / "sound.npy", samples)
-    truth = Transcriber(both.net, settings).run(samples)
+    truth = truth_of(name)
     fields = {key: value for key, value in asdict(settings).items() if value != ""}
     peer("load", model=str(both.path), flash_attn=False)
     answer = peer(

@@ -77,11 +77,26 @@ class Transcript:
         return min((pick.margin for _, attempt in self.windows for pick in attempt.picks), default=np.inf)
 
 
-class Transcriber:
-    """Greedy decoding at temperature 0 of one model."""
+@dataclass
+class Follow:
+    """Somebody else's tokens, to be taken instead of ours wherever ours lead by less than `within`."""
 
-    def __init__(self, net: Whisper, params: Settings | None = None) -> None:
+    tokens: list[int]
+    within: float
+    close_calls: list[tuple[int, int, float]] = field(default_factory=list)  # (ours, theirs, lead)
+
+
+class Transcriber:
+    """Greedy decoding at temperature 0 of one model.
+
+    With `follow`, the tokens of another engine decide the close calls. If the segments then equal those of the other
+    engine, it has decoded greedily too, up to rounding.
+    """
+
+    def __init__(self, net: Whisper, params: Settings | None = None, follow: Follow | None = None) -> None:
         self.net = net
+        self.follow = follow
+        self.followed = 0
         self.model = net.model
         p = params or Settings()
         # the first distilled models never learned timestamps
@@ -156,6 +171,14 @@ class Transcriber:
         chosen = [pick.id for pick in a.picks]
         c = apply(logits, chosen, self.sp, self.space, self.p, self.net.s["n_audio_ctx"], a.has_ts, a.seek_delta)
         best = int(np.argmax(c.probs))
+        if self.follow and self.followed < len(self.follow.tokens):
+            wanted = self.follow.tokens[self.followed]
+            lead = c.lead_over(wanted)
+            if best == wanted or lead < self.follow.within:
+                self.followed += 1
+            if best != wanted and lead < self.follow.within:
+                self.follow.close_calls.append((best, wanted, lead))
+                best = wanted
         stamps = c.probs[self.sp.beg :]
         tid = best if best >= self.sp.beg else self.sp.beg + int(np.argmax(stamps))
         return Pick(best, float(c.probs[best]), float(c.logprobs[best]), tid, c.margin)

@@ -52,6 +52,18 @@ class Choice:
     probs: Array
     logprobs: Array
     margin: float
+    before: Array  # log probabilities before words or timestamps were ruled out as a whole
+    stamps_lead: float  # log probability of "some timestamp" over that of the best word
+    beg: int
+
+    def lead_over(self, token: int) -> float:
+        """How much the logits would have to move for `token` to be chosen; infinite where a rule forbids it."""
+        group = self.before[self.beg :] if token >= self.beg else self.before[: self.beg]
+        if not np.isfinite(self.before[token]):
+            return np.inf
+        within = float(group.max() - self.before[token])
+        other_group_won = (self.stamps_lead > 0) != (token >= self.beg)
+        return within + (abs(self.stamps_lead) if other_group_won else 0.0)
 
 
 def apply(
@@ -96,9 +108,10 @@ def apply(
     stamps, words = log_sum_exp(logprobs[beg:]), float(logprobs[:beg].max())
     if np.isfinite(stamps) and np.isfinite(words):
         margin = abs(stamps - words)  # a close call between "some timestamp" and "this word" counts as a near tie
+    before = logprobs.copy()
     if stamps > words:
         logprobs[:beg] = -np.inf
-    ranked = np.sort(logprobs[np.isfinite(logprobs)])
-    if len(ranked) > 1:
-        margin = min(margin, float(ranked[-1] - ranked[-2]))
-    return Choice(np.exp(logprobs), logprobs, margin)
+    second, first_place = np.partition(logprobs, -2)[-2:]
+    if np.isfinite(second):
+        margin = min(margin, float(first_place - second))
+    return Choice(np.exp(logprobs), logprobs, margin, before, stamps - words, beg)
