@@ -1,7 +1,7 @@
 """How much slower a job gets when one other process keeps a core busy, for whispyx and for whisper.cpp.
 
-    python -m bench.busy_neighbour
-    python -m bench.busy_neighbour --model tiny.en --neighbours 2 --json
+python -m bench.busy_neighbour
+python -m bench.busy_neighbour --model tiny.en --neighbours 2 --json
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from bench.measure import MissingPeer, Start, as_array, default_threads, engines, load_warning
 
+SUMMARY = (__doc__ or "").split("\n\n")[0]
 SETTLE_S = 0.5  # until the neighbours run at full speed
 
 
@@ -46,7 +47,9 @@ def seconds(start: Start, model: str, samples: str, params: dict[str, Any], neig
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.busy_neighbour", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.busy_neighbour", description=(__doc__ or "").split("\n\n")[0]
+    )
     parser.add_argument("--model", default="base", help="name or path (default: base)")
     parser.add_argument("--sound", type=Path, help="16 kHz mono recording (default: jfk.wav)")
     parser.add_argument("--language", default="en")
@@ -75,15 +78,15 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     medians = {name: {key: statistics.median(values) for key, values in row.items()} for name, row in found.items()}
-    for row in medians.values():
-        row["slowdown"] = row["busy"] / row["quiet"]
+    for both in medians.values():
+        both["slowdown"] = both["busy"] / both["quiet"]
     if options.json:
         print(json.dumps({"warning": warning, "rounds": options.rounds, "results": medians}, indent=1))
         return 0
     print(f"{options.model}, {sound.name}, {options.threads} threads, {options.neighbours} busy neighbour(s)")
     print(f"{'':14}{'quiet, s':>10}{'busy, s':>10}{'slowdown':>10}")
-    for name, row in medians.items():
-        print(f"{name:14}{row['quiet']:10.2f}{row['busy']:10.2f}{row['slowdown']:10.2f}")
+    for name, both in medians.items():
+        print(f"{name:14}{both['quiet']:10.2f}{both['busy']:10.2f}{both['slowdown']:10.2f}")
     return 0
 
 

@@ -1,7 +1,7 @@
 """whispyx and whisper.cpp on the same recordings, in turn, with the same number of threads.
 
-    python -m bench.first                              base on jfk.wav
-    python -m bench.first --model tiny.en --sound talk.wav --rounds 9 --json
+python -m bench.first                              base on jfk.wav
+python -m bench.first --model tiny.en --sound talk.wav --rounds 9 --json
 """
 
 from __future__ import annotations

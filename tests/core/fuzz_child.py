@@ -17,10 +17,9 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
 
+import whispyx.plugins
 from tests.oracle.damage import Case, cases
 from tests.oracle.tiny_model import speechlike
-
-import whispyx.plugins
 from whispyx._core.context import Context
 from whispyx._core.params import FullParams
 from whispyx._core.run import full

@@ -1,7 +1,7 @@
 """Does one thing many times and prints how much memory it holds, as JSON. Run by test_memory.py.
 
-    memory_child.py transcribe MODEL SAMPLES.npy COUNT      resident kB after each transcription
-    memory_child.py models MODEL COUNT                      resident kB before and after COUNT models
+memory_child.py transcribe MODEL SAMPLES.npy COUNT      resident kB after each transcription
+memory_child.py models MODEL COUNT                      resident kB before and after COUNT models
 """
 
 from __future__ import annotations

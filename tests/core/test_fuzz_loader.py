@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from tests.oracle.damage import cases
 from tests.oracle.tiny_model import TinyModel
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+
 from tests import data
 from tests.oracle.tiny_model import TinyModel, speechlike
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from tests.oracle import mel as oracle
 from tests.oracle.tiny_model import speechlike
-
 from whispyx._core.mel import log_mel
 
 # The core works in float32: a power that is a sum of 400 products carries a relative error of about 1e-6, and where

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.core.tiny import WEIGHT_TYPES, pair, recipe_of
 from tests.oracle import mel as oracle_mel
 from tests.oracle.compare import assert_close, nmse_tolerance
 from tests.oracle.network import Encoded, SelfCache, Whisper
 from tests.oracle.tiny_model import TinyModel, speechlike
-
 from whispyx._core.state import State
 
 SOUND = speechlike(7.0, seed=3)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.core.tiny import Pair, pair, recipe_of
 from tests.oracle import mel as oracle_mel
 from tests.oracle.greedy import LANGUAGES, Transcriber, Transcript
 from tests.oracle.rules import Settings
 from tests.oracle.tiny_model import TinyModel, speechlike
-
 from whispyx._core.params import FullParams
 from whispyx._core.run import detect_language, full
 
@@ -75,14 +75,11 @@ TRIALS = {
     "short text context": Trial(3, 20, model={"n_text_ctx": 64, "end_after": 100}),
     "f32": Trial(3, 41, model={"weight_type": "f32"}),
     "bf16": Trial(3, 30, model={"weight_type": "bf16"}),
-    **{
-        kind: Trial(seed, 12, model={"weight_type": kind, "end_after": 5})
-        for kind, seed in QUANTISED_SEEDS.items()
-    },
+    **{kind: Trial(seed, 12, model={"weight_type": kind, "end_after": 5}) for kind, seed in QUANTISED_SEEDS.items()},
 }
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def truth_of(name: str) -> Transcript:
     """What the oracle makes of a trial."""
     trial = TRIALS[name]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tests.core.test_oracle_transcribe import TRIALS, truth_of
 from tests.core.tiny import pair, recipe_of
 from tests.oracle import mel as oracle_mel

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+
 from tests import data
 from tests.oracle.greedy import Follow, Transcriber
 from tests.oracle.network import Whisper
@@ -112,9 +113,7 @@ def test_jfk_gives_the_same_tokens_and_times(
 
 
 @FLASH
-def test_lecture_gives_the_same_tokens_and_times(
-    flash_attn: bool, peer: Worker, ours: Worker, tmp_path: Path
-) -> None:
+def test_lecture_gives_the_same_tokens_and_times(flash_attn: bool, peer: Worker, ours: Worker, tmp_path: Path) -> None:
     assert_same(peer, ours, "base", data.or_skip(data.lecture_wav), flash_attn, tmp_path)
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import whispyx.plugins
 from tests.oracle.network import Whisper
 from tests.oracle.reader import ModelFile, read_model
 from tests.oracle.tiny_model import TinyModel
-
-import whispyx.plugins
 from whispyx._core.context import Context
 
 K_TYPES = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k")

@@ -240,4 +240,3 @@ class Transcriber:
         """A lone timestamp at the end says that nothing more is spoken in this window."""
         cut_short = self.p.max_tokens > 0 and not self.p.single_segment and len(picks) > self.p.max_tokens
         return len(picks) > 1 and picks[-1].id > self.sp.beg > picks[-2].id and not cut_short
-

@@ -56,7 +56,7 @@ def _two_bit_planes(packed: Bytes) -> Bytes:
     """Unpack 64 bytes to 256 two-bit values: two runs of 32 bytes, each read four times with a growing shift."""
     runs = packed.reshape(-1, 2, 1, 32)
     shifts = np.array([0, 2, 4, 6], np.uint8).reshape(1, 1, 4, 1)
-    return ((runs >> shifts) & 3).reshape(len(packed), 256)
+    return ((runs >> shifts) & 3).astype(np.uint8).reshape(len(packed), 256)
 
 
 def _q2_k(b: Bytes) -> Floats:

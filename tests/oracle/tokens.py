@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from .reader import ModelFile
 
 # "Letter" and "digit" are ASCII only; every byte from 0x80 on counts as punctuation.
-_PIECES = re.compile(
-    rb"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\s\dA-Za-z]+|\s+(?!\S)|\s+", re.ASCII
-)
+_PIECES = re.compile(rb"'s|'t|'re|'ve|'m|'ll|'d| ?[A-Za-z]+| ?[0-9]+| ?[^\s\dA-Za-z]+|\s+(?!\S)|\s+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,8 @@ class Special:
         multilingual = n_vocab >= 51865
         n_languages = n_vocab - 51765 - int(multilingual)
         up, d = int(multilingual), n_languages - 98 if multilingual else 0
-        rest = [base + d for base in (50357, 50358, 50359, 50360, 50361, 50362, 50363)]
-        return Special(50256 + up, 50257 + up, *rest, multilingual, n_languages)
+        task = (50357 + d, 50358 + d, 50359 + d, 50360 + d, 50361 + d, 50362 + d, 50363 + d)
+        return Special(50256 + up, 50257 + up, *task, multilingual, n_languages)
 
 
 def tokenize(model: ModelFile, text: str) -> list[int]:

@@ -41,7 +41,7 @@ class Worker:
         timeout: float = 600,
     ) -> None:
         self.timeout = timeout
-        self.errors = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
         self.process = subprocess.Popen(
             [str(python), str(script)],
             stdin=subprocess.PIPE,

@@ -1,11 +1,11 @@
 """whisper.cpp as a worker process: commands in, answers out, one JSON object a line.
 
-Runs inside the environment of the peer `pywhispercpp` (see peers.py), whose wheel brings libwhisper. The C functions are
-called directly, since the wrapper does not hand out logits or timings. Commands:
+Runs inside the environment of the peer `pywhispercpp` (see peers.py), whose wheel brings libwhisper. The C functions
+are called directly, since the wrapper does not hand out logits or timings. Commands:
 
 load    model, flash_attn                  -> load_s
 full    samples (.npy, float32), params    -> code, language, segments, timings, seconds
-logits  samples, seek, batches, n_threads, out -> writes float32 (len(batches), n_vocab) to `out`: last row of each decode
+logits  samples, seek, batches, n_threads, out -> writes to `out`, float32 (len(batches), n_vocab): last row of each
 rss     (nothing)                          -> peak_kb
 """
 
@@ -104,19 +104,13 @@ TokenData = structure(
     t_dtw=c.c_int64,
     vlen=c.c_float,
 )
-Timings = structure(
-    "Timings",
-    sample_ms=c.c_float,
-    encode_ms=c.c_float,
-    decode_ms=c.c_float,
-    batchd_ms=c.c_float,
-    prompt_ms=c.c_float,
-)
+TIMINGS = ("sample_ms", "encode_ms", "decode_ms", "batchd_ms", "prompt_ms")
+Timings = structure("Timings", **dict.fromkeys(TIMINGS, c.c_float))
 
 
 def open_library() -> c.CDLL:
     """Load the wrapper, then open the very libwhisper that it brought into the process."""
-    import _pywhispercpp  # noqa: F401
+    import _pywhispercpp  # type: ignore[import-not-found]  # noqa: F401
 
     with open("/proc/self/maps") as maps:
         path = next(line.split()[-1] for line in maps if "libwhisper" in line)
@@ -219,7 +213,7 @@ class Worker:
             "language": (lib.whisper_lang_str(lib.whisper_full_lang_id(ctx)) or b"").decode(),
             "segments": segments,
             "seconds": seconds,
-            "timings": {name: getattr(timings, name) for name, _ in Timings._fields_},
+            "timings": {name: getattr(timings, name) for name in TIMINGS},
         }
 
     def logits(self, samples: str, seek: int, batches: list[list[int]], n_threads: int, out: str) -> dict[str, Any]:
