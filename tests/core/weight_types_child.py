@@ -33,7 +33,7 @@ N_STATE = 256  # a whole block of every type
 
 
 class Traits(c.Structure):
-    _fields_ = [
+    _fields_ = [  # noqa: RUF012 - what ctypes wants
         ("name", c.c_char_p), ("block", c.c_int64), ("interleave", c.c_int64), ("size", c.c_size_t),
         ("quantised", c.c_bool), ("to_float", c.CFUNCTYPE(None, c.c_void_p, c.c_void_p, c.c_int64)),
     ]  # fmt: skip
