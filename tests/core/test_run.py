@@ -53,7 +53,7 @@ def test_phases_come_in_their_order(ctx: Context, state: State) -> None:
     steps = [phase for phase in seen if phase == "STEP"]
     assert steps
     assert seen[-2:] == ["SEEK", "DONE"]
-    after = seen[seen.index("RANK"):]
+    after = seen[seen.index("RANK") :]
     assert after[:3] == ["RANK", "EMIT", "ADVANCE"]
 
 
@@ -244,9 +244,20 @@ def test_temperature_above_one_decodes_once(ctx: Context, state: State) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n_threads", 0), ("n_threads", -1), ("n_threads", True), ("n_threads", 1.5), ("best_of", 0), ("best_of", 9),
-        ("temperature", float("nan")), ("temperature", -0.1), ("temperature", "hot"), ("offset_ms", -1),
-        ("no_timestamps", 1), ("initial_prompt", b"bytes"), ("prompt_tokens", [-1]), ("language", 3),
+        ("n_threads", 0),
+        ("n_threads", -1),
+        ("n_threads", True),
+        ("n_threads", 1.5),
+        ("best_of", 0),
+        ("best_of", 9),
+        ("temperature", float("nan")),
+        ("temperature", -0.1),
+        ("temperature", "hot"),
+        ("offset_ms", -1),
+        ("no_timestamps", 1),
+        ("initial_prompt", b"bytes"),
+        ("prompt_tokens", [-1]),
+        ("language", 3),
         ("abort_callback", "no"),
     ],
 )

@@ -62,7 +62,7 @@ def test_decoding_in_two_batches_equals_one(ctx: Context, state: State) -> None:
     whole = state.logits()
     state.decode(tokens[:2], 0, 1)
     state.decode(tokens[2:], 2, 1)
-    np.testing.assert_allclose(state.logits(), whole, atol=2e-2)   # f16 caches, other batch shapes
+    np.testing.assert_allclose(state.logits(), whole, atol=2e-2)  # f16 caches, other batch shapes
 
 
 def test_positions_from_n_past_on_are_forgotten(ctx: Context, state: State) -> None:
