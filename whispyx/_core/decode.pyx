@@ -1,5 +1,7 @@
 """Runs a batch of tokens through the decoder: tokens in, logits out."""
 
+from operator import index
+
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 
@@ -19,11 +21,11 @@ cdef enum:
 
 cdef int read_tokens(State state, object tokens, int n_past, bint all_logits) except -1:
     """Fill the state's batch with tokens of sequence 0 at positions n_past, n_past + 1, … after checking them."""
-    cdef list ids = [int(t) for t in tokens]
+    cdef list ids = [index(token) for token in tokens]
     cdef int n = len(ids), i
     if not 1 <= n <= state.hp.n_text_ctx:
         raise ParamsError(f"{n} tokens were given; 1 to {state.hp.n_text_ctx} fit the text context")
-    if n_past < 0 or n_past + n > state.hp.n_text_ctx:
+    if n_past < 0 or n_past > state.hp.n_text_ctx - n:
         raise ParamsError(f"n_past {n_past} and {n} tokens are outside the text context of {state.hp.n_text_ctx}")
     for i in range(n):
         if not 0 <= ids[i] < state.hp.n_vocab:

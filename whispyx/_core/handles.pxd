@@ -43,6 +43,7 @@ cdef class Backend:
 cdef class ThreadPool:
     cdef ggml_threadpool_t ptr
     cdef readonly int n_threads
+    cdef int process                # the one whose threads it has
     cdef ggml_threadpool_free_t free_fn
     cdef Backend backend
     cdef ggml_backend_cpu_set_threadpool_t attach

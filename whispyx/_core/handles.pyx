@@ -5,6 +5,8 @@ closes. Who holds a handle keeps alive what it depends on (a scheduler its backe
 `live()` counts open handles per kind, so that a test can see a leak.
 """
 
+from posix.unistd cimport getpid
+
 from whispyx._core.devices cimport Device
 from whispyx._core.log cimport last_line
 from whispyx._ggml.ggml cimport (
@@ -152,6 +154,7 @@ cdef class ThreadPool:
         if self.ptr == NULL:
             raise ComputeMemoryError(f"a pool of {n_threads} threads could not be started", log=last_line())
         self.n_threads = n_threads
+        self.process = getpid()
         self.backend = cpu
         self.attach(cpu.ptr, self.ptr)
         _live["pool"] += 1
@@ -162,8 +165,10 @@ cdef class ThreadPool:
             return
         if self.backend is not None and self.backend.ptr != NULL:
             self.attach(self.backend.ptr, NULL)
-        with nogil:
-            self.free_fn(self.ptr)
+        # A forked child has none of the workers: ggml would wait for them for ever, so there the pool is left alone.
+        if self.process == getpid():
+            with nogil:
+                self.free_fn(self.ptr)
         self.ptr = NULL
         _live["pool"] -= 1
 

@@ -42,6 +42,8 @@ cdef class HParams:
     """
 
     def __init__(self, *values: int) -> None:
+        if self.n_vocab:
+            raise TypeError("the settings are made already")
         if len(values) != len(FIELDS):
             raise TypeError(f"HParams takes {len(FIELDS)} values, got {len(values)}")
         named = dict(zip(FIELDS, values))

@@ -23,7 +23,7 @@ NON_SPEECH = (
 N_LANGUAGE_TOKENS = 100
 
 
-def non_speech_tokens(Vocab vocab) -> list[int]:
+def non_speech_tokens(Vocab vocab not None) -> list[int]:
     """Return the ids that `suppress_nst` suppresses."""
     texts = [space + sign for sign in NON_SPEECH for space in ("", " ")] + [" -", " '"]
     found = {vocab.find(text.encode()) for text in texts}
@@ -45,7 +45,7 @@ cdef class LogitRules:
         Whether timestamps are off, by parameter or by the model.
     """
 
-    def __init__(self, Vocab vocab, int n_audio_ctx, params, bint no_timestamps) -> None:
+    def __init__(self, Vocab vocab not None, int n_audio_ctx, params, bint no_timestamps) -> None:
         cdef int i
         self.n_vocab, self.eot, self.beg = vocab.n_vocab, vocab.eot, vocab.beg
         self.n_audio_ctx = n_audio_ctx
@@ -115,7 +115,7 @@ cdef class LogitRules:
         cdef float top, top_text, top_time
         cdef double total, time_total
         with nogil:
-            if temperature > 0.0:
+            if temperature >= <float>1e-6:     # below, `sample` is greedy and a division could overflow
                 for i in range(self.n_vocab):
                     row[i] /= temperature
             self._suppress(decoder, row)

@@ -11,6 +11,7 @@ eight frames side by side so that the compiler can use vector instructions.
 
 from concurrent.futures import ThreadPoolExecutor
 
+cimport cython
 from libc.math cimport cos, log10f, sin
 from libc.string cimport memset
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from whispyx._core.check cimport as_samples
 
-from whispyx.errors import ModelFormatError, ParamsError
+from whispyx.errors import ModelFormatError, ParamsError, StateError
 
 cdef enum:
     N_FFT = 400
@@ -207,6 +208,7 @@ cdef void compute_frames(const float * x, long long n, Filters filters, float[:,
         i += LANES
 
 
+@cython.auto_pickle(False)
 cdef class Filters:
     """Mel filter bank of a model.
 
@@ -218,8 +220,10 @@ cdef class Filters:
 
     def __init__(self, weights) -> None:
         cdef int band, k
+        if self.n_mels:
+            raise StateError("the filters are made already")
         array = np.array(weights, dtype=np.float32, order="C", copy=True)
-        if array.ndim != 2 or array.shape[1] != N_BINS:
+        if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != N_BINS:
             raise ModelFormatError(f"mel filters have shape {array.shape}, expected (n_mels, {N_BINS})")
         if not np.isfinite(array).all():
             raise ModelFormatError("mel filters hold NaN or infinity")
@@ -234,14 +238,17 @@ cdef class Filters:
 
     def array(self):
         """Return the weights, float32 (n_mels, 201), as a copy."""
+        if self.n_mels == 0:
+            raise StateError("the filters were never made")
         return np.array(self.weights)
 
 
+@cython.auto_pickle(False)
 cdef class MelSpectrogram:
     """Normalised log-mel frames of one recording."""
 
     @staticmethod
-    def of_samples(samples, Filters filters, int n_threads=1) -> MelSpectrogram:
+    def of_samples(samples, Filters filters not None, int n_threads=1) -> MelSpectrogram:
         """Compute the spectrogram of samples, float32 (n_samples,) at 16 kHz; see the module's text."""
         cdef const float[::1] x = as_samples(samples)
         cdef MelSpectrogram self = MelSpectrogram.__new__(MelSpectrogram)
@@ -252,6 +259,8 @@ cdef class MelSpectrogram:
         cdef float top = -10.0, floor_value
         if n_threads < 1:
             raise ParamsError(f"n_threads is {n_threads}; at least 1 is needed")
+        if filters.n_mels == 0:
+            raise StateError("the filters were never made")
         self.n_mels = filters.n_mels
         self.n_len = <int>((n + CHUNK) // HOP)
         # C truncation: a recording shorter than half a window has one frame less than a floor would give.
@@ -286,7 +295,10 @@ cdef class MelSpectrogram:
     def of_mel(mel, int n_mels) -> MelSpectrogram:
         """Take ready frames, float32 (n_mels, n_len); no padding is added (as whisper_set_mel)."""
         cdef MelSpectrogram self = MelSpectrogram.__new__(MelSpectrogram)
-        array = np.array(mel, dtype=np.float32, order="C", copy=True)
+        try:
+            array = np.array(mel, dtype=np.float32, order="C", copy=True)
+        except (TypeError, ValueError) as error:
+            raise ParamsError(f"mel is no array of numbers: {error}") from None
         if array.ndim != 2 or array.shape[0] != n_mels:
             raise ParamsError(f"mel has shape {array.shape}, the model needs ({n_mels}, n_frames)")
         if not np.isfinite(array).all():
@@ -298,12 +310,13 @@ cdef class MelSpectrogram:
 
     cdef void window(self, int seek, int n_frames, float * out) noexcept nogil:
         """Write frames seek..seek+n_frames-1 as (n_mels, n_frames); frames past n_len are 0.0."""
-        cdef int band, i, at
+        cdef int band, i
+        cdef long long at       # a window may start at the last frame an int can name
         cdef float * row
         for band in range(self.n_mels):
             row = out + <size_t>band * n_frames
             for i in range(n_frames):
-                at = seek + i
+                at = <long long>seek + i
                 if at < self.n_stored:
                     row[i] = self.data[band, at]
                 else:
@@ -311,6 +324,8 @@ cdef class MelSpectrogram:
 
     def array(self):
         """Return all frames with their padding, float32 (n_mels, n_len), as a copy."""
+        if self.n_mels == 0:
+            raise StateError("the spectrogram was never made")
         full = np.full((self.n_mels, self.n_len), self.pad_value, dtype=np.float32)
         full[:, :self.n_stored] = self.data
         return full

@@ -36,12 +36,19 @@ def _real(low, high):
     def check(name, value):
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ParamsError(f"{name} must be a number, not {value!r}") from None
         if not low <= number <= high:   # also refuses NaN
             raise ParamsError(f"{name} is {value}; {low} to {high} are possible")
         return number
     return check
+
+
+def _step(name, value):
+    number = _real(-1.0, 100.0)(name, value)
+    if 0.0 < number < MIN_STEP:
+        raise ParamsError(f"{name} is {value}; {MIN_STEP} is the smallest step, 0 means no second attempt")
+    return number
 
 
 def _flag(name, value):
@@ -59,6 +66,8 @@ def _text(name, value):
 def _tokens(name, value):
     if value is None:
         return None
+    if not hasattr(value, "__iter__"):
+        raise ParamsError(f"{name} must be token ids or None, not {value!r}")
     check = _integer(0, 2**31 - 1)
     return tuple([check(f"{name}[{i}]", token) for i, token in enumerate(value)]) or None
 
@@ -78,6 +87,7 @@ def _callback(name, value):
 
 
 _INT = 2**31 - 1
+MIN_STEP = 0.01     # between two temperatures: 100 attempts per window
 
 # name: (default, check). Names, defaults and meanings are those of whisper_full_params (greedy), except `seed`.
 FIELDS = {
@@ -103,7 +113,7 @@ FIELDS = {
     "temperature": (0.0, _real(0.0, 100.0)),
     "max_initial_ts": (1.0, _real(-1.0, 1e6)),
     "length_penalty": (-1.0, _real(-1e6, 1e6)),
-    "temperature_inc": (0.2, _real(-1.0, 100.0)),
+    "temperature_inc": (0.2, _step),
     "entropy_thold": (2.4, _real(-1e6, 1e6)),
     "logprob_thold": (-1.0, _real(-1e6, 1e6)),
     "no_speech_thold": (0.6, _real(-1e6, 1e6)),

@@ -29,6 +29,7 @@ cdef class FullRun:
     cdef int n_samples
     cdef Phase next
     cdef long long started_us
+    cdef long long use              # the state's count of uses when this run last had it
 
     cdef int lang                   # id, -1: not known yet
     cdef object language_probability
@@ -45,6 +46,7 @@ cdef class FullRun:
     cdef float temperature, no_speech_prob
     cdef Decoder best
 
+    cdef int enter(self) except -1
     cdef Phase _start(self) except *
     cdef Phase _mel(self) except *
     cdef Phase _language(self) except *

@@ -10,6 +10,8 @@ import logging
 from libc.math cimport exp, log
 from libc.string cimport memset
 
+import numpy as np
+
 from whispyx._core.clock cimport now_us
 from whispyx._core.context cimport Context
 from whispyx._core.decode cimport decode_batch
@@ -26,7 +28,7 @@ from whispyx._core.state cimport Clocks, State
 from whispyx._core.vecmath cimport max_of, sum_exp
 
 from whispyx._core.prompt import start as start_history, task_tokens
-from whispyx.errors import Aborted, AudioError, ComputeError, ComputeMemoryError, error_for
+from whispyx.errors import Aborted, AudioError, ComputeError, ComputeMemoryError, StateError, error_for
 from whispyx.languages import CODES, lang_id
 
 _logger = logging.getLogger("whispyx.core")
@@ -44,6 +46,12 @@ FAILED_IN = {<int>MEL: -2, <int>LANGUAGE: -3, <int>ENCODE: -6, <int>PROMPT: -8, 
 PHASES = ("START", "MEL", "LANGUAGE", "SEEK", "ENCODE", "ATTEMPT", "PROMPT", "STEP", "RANK", "EMIT", "ADVANCE", "DONE")
 
 
+cdef int check_pair(Context ctx, State state) except -1:
+    if state.ctx is not ctx:
+        raise StateError("the state was made from another model")
+    return 0
+
+
 cdef class FullRun:
     """A recognition in progress.
 
@@ -56,12 +64,19 @@ cdef class FullRun:
     """
 
     def __init__(self, Context ctx not None, State state not None, FullParams params not None, samples=None) -> None:
+        if self.state is not None:
+            raise StateError("the run is made already")
         ctx.check_open()
-        if state.ctx is not ctx:
-            raise ValueError("the state was made from another model")
+        check_pair(ctx, state)
+        if samples is not None:
+            try:
+                samples = np.asarray(samples)
+            except (TypeError, ValueError) as error:
+                raise AudioError(f"samples are no array of numbers: {error}") from error
+            # More are refused when the spectrogram is made.
+            self.n_samples = <int>min(<long long>samples.size, <long long>(2**31 - 1))
         self.ctx, self.state, self.params = ctx, state, params.copy()
         self.samples = samples
-        self.n_samples = 0 if samples is None else len(samples)
         self.segments = []
         self.lang = self.encoded_seek = -1
         self.next = START
@@ -78,7 +93,7 @@ cdef class FullRun:
         The state must not be in use by another job; a run may be interleaved with the state's stage calls only
         between windows.
         """
-        self.state.enter()
+        self.enter()
         try:
             self.advance_phase()
         finally:
@@ -87,7 +102,7 @@ cdef class FullRun:
 
     def run(self) -> RunResult:
         """Run all phases that are left and return the result."""
-        self.state.enter()
+        self.enter()
         self.state.abort.callback = self.params.get("abort_callback")
         try:
             while self.next != DONE:
@@ -99,6 +114,19 @@ cdef class FullRun:
             self.state.abort.callback = None
             self.state.leave()
         return self.result()
+
+    cdef int enter(self) except -1:
+        """Take the state. What another job left in it is no part of this run."""
+        if self.state is None:
+            raise StateError("the run was never made")
+        self.state.enter()
+        if self.state.n_uses != self.use + 1:
+            self.encoded_seek = -1
+            if self.next in (ATTEMPT, PROMPT, STEP):
+                self.state.leave()
+                raise StateError("the state did other work in the middle of a window of this run")
+        self.use = self.state.n_uses
+        return 0
 
     cdef int advance_phase(self) except -1:
         """Run the next phase. Failures of the engine carry the status that whisper_full has for the phase."""
@@ -151,7 +179,7 @@ cdef class FullRun:
                 t += <float>p.get("temperature_inc")
         self.decoders = [Decoder(i, self.ctx.hparams.n_text_ctx) for i in range(p.get("best_of"))]
         for i in range(len(self.decoders)):
-            (<Decoder>self.decoders[i]).rng.seed(p.get("seed") + i)
+            (<Decoder>self.decoders[i]).rng.seed((p.get("seed") + i) % 2**32)
         memset(&self.state.clocks, 0, sizeof(Clocks))
         self.state.audio_ctx = p.get("audio_ctx")
         if self.samples is not None and self.n_samples == 0:
@@ -362,6 +390,8 @@ cdef class FullRun:
 
     def result(self) -> RunResult:
         """Return what has been recognised so far."""
+        if self.state is None:
+            raise StateError("the run was never made")
         cdef RunResult out = RunResult.__new__(RunResult)
         out.language = CODES[self.lang] if self.lang >= 0 else None
         out.language_probability = self.language_probability
@@ -407,7 +437,7 @@ def full(Context ctx, State state, FullParams params, samples=None) -> RunResult
     return FullRun(ctx, state, params, samples).run()
 
 
-def detect_language(Context ctx, State state, samples, int n_threads=1, int offset_ms=0):
+def detect_language(Context ctx not None, State state not None, samples, int n_threads=1, int offset_ms=0):
     """Return (language id, float32 probabilities (n_languages,)) of the 30 s from `offset_ms` on.
 
     `samples` is float32 (n_samples,), or None to use the state's spectrogram.
@@ -418,6 +448,7 @@ def detect_language(Context ctx, State state, samples, int n_threads=1, int offs
         There is no audio at the offset.
     """
     ctx.check_open()
+    check_pair(ctx, state)
     state.enter()
     try:
         if samples is not None:

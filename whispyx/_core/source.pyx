@@ -76,8 +76,12 @@ cdef class FileSource(Source):
             if os.path.isdir(path):
                 raise ModelFormatError(f"{path} is a folder, not a model file")
             self.size = os.fstat(self.fd).st_size
-        except FileNotFoundError:
-            raise ModelNotFoundError(f"there is no model file {path}") from None
+        except (FileNotFoundError, UnicodeError):
+            raise ModelNotFoundError(f"there is no model file {path!r}") from None
+        except ModelError:
+            raise
+        except ValueError as error:     # a null byte in the name
+            raise ModelNotFoundError(f"there is no model file {path!r}: {error}") from None
         except OSError as error:
             raise ModelError(f"the model file {path} cannot be opened: {error.strerror}") from error
 
@@ -139,7 +143,10 @@ cdef class MemorySource(Source):
     cdef bint held
 
     def __init__(self, data, name: str = "the model buffer") -> None:
-        PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
+        try:
+            PyObject_GetBuffer(data, &self.view, PyBUF_SIMPLE)
+        except BufferError as error:
+            raise ModelError(f"{name} cannot be read: {error}") from None
         self.held = True
         self.name = name
         self.size = self.view.len

@@ -27,6 +27,8 @@ cdef class State:
     cdef ThreadPool pool
     cdef AbortPoll abort
     cdef bint flash, debug, busy
+    cdef int process                    # the one it was made in
+    cdef long long n_uses               # times it was entered
     cdef readonly bint closed
 
     cdef Sched sched_conv, sched_encode, sched_cross, sched_decode
@@ -50,6 +52,7 @@ cdef class State:
     cdef History history                # text of earlier windows and runs
     cdef Clocks clocks
 
+    cdef int check_made(self) except -1
     cdef int enter(self) except -1
     cdef void leave(self) noexcept
     cdef int set_threads(self, int n_threads) except -1

@@ -6,6 +6,7 @@ arguments before the first ggml call, because a failed ggml assertion ends the p
 
 from libc.stdint cimport int64_t, uint16_t
 from libc.stdlib cimport free, malloc
+from posix.unistd cimport getpid
 
 import numpy as np
 
@@ -72,7 +73,10 @@ cdef class State:
 
     def __init__(self, Context ctx not None, *, debug: bool = False, pad_kv: bool | None = None) -> None:
         cdef Backend backend
+        if self.ctx is not None:
+            raise StateError("the state is made already")
         ctx.check_open()
+        self.process = getpid()
         self.ctx, self.hp, self.weights = ctx, ctx.hparams, ctx.weights
         self.flash, self.debug = ctx.flash_attn, bool(debug)
         self.abort = AbortPoll()
@@ -164,12 +168,21 @@ cdef class State:
         self.kv_self = grown
         return self._reserve_decode()
 
+    cdef int check_made(self) except -1:
+        if self.abort is None:
+            raise StateError("the state was never made: call State(context) or Context.new_state")
+        return 0
+
     cdef int enter(self) except -1:
+        self.check_made()
         if self.closed:
             raise StateError("the state is closed")
         if self.busy:
             raise StateError("the state is in use: one job at a time; make a state for each thread")
+        if self.process != getpid():
+            raise StateError("the state was made before the process forked, and its threads are not here")
         self.busy = True
+        self.n_uses += 1
         self.abort.reset()
         return 0
 
@@ -180,9 +193,11 @@ cdef class State:
         cdef Backend backend
         if not 1 <= n_threads <= MAX_THREADS:
             raise ParamsError(f"n_threads is {n_threads}; 1 to {MAX_THREADS} are possible")
-        if self.pool is None or self.pool.n_threads < n_threads:
+        # Every worker of a pool is woken for every graph, so a pool that is too large is as wrong as one too small.
+        if self.pool is None or self.pool.n_threads != n_threads:
             if self.pool is not None:
                 self.pool.close()
+                self.pool = None
             self.pool = ThreadPool.create(self.cpu, n_threads)
         for backend in self.backends:
             if backend.set_n_threads != NULL:
@@ -230,6 +245,12 @@ cdef class State:
         finally:
             self.leave()
 
+    def drop_mel(self) -> None:
+        """Forget the spectrogram: 320 bytes per 10 ms with 80 bands, which an idle state need not keep."""
+        self.enter()
+        self.mel = None
+        self.leave()
+
     def encode(self, int offset=0, int n_threads=1, audio_ctx: int | None = None) -> None:
         """Encode the window that starts at mel frame `offset` and fill the cross-attention cache.
 
@@ -260,6 +281,7 @@ cdef class State:
 
     def logits(self):
         """Return the logits of the last decode, float32 (n_rows, n_vocab), as a copy."""
+        self.check_made()
         out = np.empty((self.n_logits, self.hp.n_vocab), dtype=np.float32)
         cdef float[:, ::1] view = out
         cdef int i, j
@@ -278,11 +300,13 @@ cdef class State:
         if self.encoded_ctx == 0:
             raise StateError("nothing has been encoded yet")
         kind, _, number = name.partition(".")
-        if number:
+        if number.isdecimal() and len(number) < 9:
             layer = int(number)
-        if kind == "conv":
+        elif number:
+            raise ParamsError(f"there is no tensor {name!r}")
+        if kind == "conv" and not number:
             return self._read_f32(self.conv_out)
-        if kind == "encoder":
+        if kind == "encoder" and not number:
             return self._read_f32(self.encoder.out)
         if kind == "enc" and self.debug and 0 <= layer < self.hp.n_audio_layer:
             return self._read_f32(self.encoder.block[layer])
@@ -345,6 +369,7 @@ cdef class State:
 
     def request_abort(self) -> None:
         """Stop the running job; may be called from any thread."""
+        self.check_made()
         self.abort.request()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ of each word instead, and cuts words by bytes; ids differ where that is not what
 """
 
 import unicodedata
+from heapq import heappop, heappush
 
 from whispyx._core.vocab cimport Vocab
 
@@ -57,21 +58,37 @@ def split_words(str text) -> list[str]:
 
 
 cdef list merge(Vocab vocab, bytes word):
-    cdef list parts = [word[i:i + 1] for i in range(len(word))]
-    cdef int rank, best, i, at = 0
-    while len(parts) > 1:
-        best = -1
-        for i in range(len(parts) - 1):
-            rank = vocab.find(parts[i] + parts[i + 1])
-            if rank >= 0 and (best < 0 or rank < best):
-                best, at = rank, i
-        if best < 0:
-            break
-        parts[at:at + 2] = [parts[at] + parts[at + 1]]
-    return parts
+    """Merge the bytes of a word. Candidates wait in a heap by (rank, place), so a long word takes no quadratic time."""
+    cdef list parts = [word[i:i + 1] for i in range(len(word))]     # None: merged into a part further left
+    cdef list after = list(range(1, len(word) + 1)), before = list(range(-1, len(word) - 1))
+    cdef list waiting = []
+    cdef int rank, left, right, n = len(word)
+
+    def propose(int at) -> None:
+        cdef int other = after[at], found
+        if other < n:
+            found = vocab.find(parts[at] + parts[other])
+            if found >= 0:
+                heappush(waiting, (found, at, other, len(parts[at]), len(parts[other])))
+
+    for left in range(n):
+        propose(left)
+    while waiting:
+        rank, left, right, n_left, n_right = heappop(waiting)
+        if parts[left] is None or parts[right] is None or (len(parts[left]), len(parts[right])) != (n_left, n_right):
+            continue    # one of the two has been merged since
+        parts[left] += parts[right]
+        parts[right] = None
+        after[left] = after[right]
+        if after[right] < n:
+            before[after[right]] = left
+        propose(left)
+        if before[left] >= 0:
+            propose(before[left])
+    return [part for part in parts if part is not None]
 
 
-def tokenize(Vocab vocab, text: str) -> list[int]:
+def tokenize(Vocab vocab not None, text: str) -> list[int]:
     """Return the token ids of a text.
 
     Parameters

@@ -15,8 +15,10 @@ MAX_TOKEN_BYTES = 4096   # longest stored token of the published vocabularies: 6
 cdef class Vocab:
     """Token texts and special ids of one model."""
 
-    def __init__(self, HParams hparams, stored: list[bytes]) -> None:
+    def __init__(self, HParams hparams not None, stored: list[bytes]) -> None:
         cdef int i, shift
+        if self.n_vocab:
+            raise TypeError("the vocabulary is made already")
         self.n_vocab = hparams.n_vocab
         self.n_languages = hparams.n_languages
         self.is_multilingual = hparams.is_multilingual
