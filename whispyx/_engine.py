@@ -58,10 +58,13 @@ class Engine:
         return FullParams(**fields)
 
     def full(self, context: Context, state: State, params: FullParams, samples: Samples) -> RunResult:
-        """Recognise `samples`."""
+        """Recognise `samples`, and keep nothing of them in `state`."""
         from ._core.run import full
 
-        return full(context, state, params, samples)
+        try:
+            return full(context, state, params, samples)
+        finally:
+            state.drop_mel()
 
     def detect_language(
         self, context: Context, state: State, samples: Samples, n_threads: int, offset_ms: int
@@ -69,7 +72,10 @@ class Engine:
         """Return the id of the language and the probability of each."""
         from ._core.run import detect_language
 
-        return detect_language(context, state, samples, n_threads, offset_ms)
+        try:
+            return detect_language(context, state, samples, n_threads, offset_ms)
+        finally:
+            state.drop_mel()
 
     def load_audio(self, audio: AudioSource, sample_rate: float | None) -> Samples:
         """Read `audio` as float32 mono samples at 16 kHz."""

@@ -15,7 +15,7 @@ from ._pool import StatePool
 from .constants import SAMPLE_RATE
 from .errors import Aborted, AudioError, LanguageError, ParamsError, StateError
 from .languages import CODES, LANGUAGES, lang_id
-from .options import TranscribeOptions, check_threads
+from .options import TranscribeOptions, check_callable, check_count, check_threads
 from .results import DetectedLanguage, ModelInfo, Segment, Timings, Transcript
 
 if TYPE_CHECKING:
@@ -96,10 +96,12 @@ class Model:
         max_idle_states: int = 2,
         progress: Progress | None = None,
     ) -> None:
-        if (max_jobs is not None and max_jobs < 1) or max_idle_states < 0:
-            raise ParamsError(
-                f"max_jobs must be at least 1 and max_idle_states at least 0; got {max_jobs!r} and {max_idle_states!r}"
-            )
+        if max_jobs is not None:
+            max_jobs = check_count("max_jobs", max_jobs, 1)
+        max_idle_states = check_count("max_idle_states", max_idle_states, 0)
+        if not isinstance(flash_attn, bool):
+            raise ParamsError(f"flash_attn must be True or False; got {flash_attn!r}")
+        check_callable("progress", progress)
         cores = self._engine.usable_cores()
         self._n_threads = min(DEFAULT_THREADS, cores) if n_threads is None else check_threads(n_threads)
         if max_jobs is None:
@@ -224,6 +226,10 @@ class Model:
             options = TranscribeOptions.from_keywords(language, keywords)
         elif language is not None or keywords:
             raise TypeError("give either options or language and keywords, not both")
+        elif not isinstance(options, TranscribeOptions):
+            raise TypeError(f"options must be a TranscribeOptions or None, not {type(options).__name__}")
+        for name, callback in (("on_segment", on_segment), ("progress", progress), ("abort", abort)):
+            check_callable(name, callback)
         options = options.with_threads(self._n_threads)
         params_fields = self._params_fields(options)
         samples = self._engine.load_audio(audio, sample_rate)

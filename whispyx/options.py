@@ -17,7 +17,16 @@ from .constants import MAX_DECODERS
 from .errors import ParamsError
 from .languages import CODES, lang_id
 
-__all__ = ["MAX_THREADS", "OptionFields", "Task", "TranscribeOptions", "check_language", "check_threads"]
+__all__ = [
+    "MAX_THREADS",
+    "OptionFields",
+    "Task",
+    "TranscribeOptions",
+    "check_callable",
+    "check_count",
+    "check_language",
+    "check_threads",
+]
 
 Task = Literal["transcribe", "translate"]
 
@@ -25,6 +34,7 @@ MAX_THREADS: Final = 512
 """Most threads one job can ask for (ggml's own limit, GGML_MAX_N_THREADS)."""
 
 _TASKS: Final = ("transcribe", "translate")
+_MIN_STEP: Final = 0.01  # of the temperature: 100 attempts per window
 _MAX_SECONDS: Final = 2_000_000.0  # the engine counts milliseconds in 32 bits
 
 
@@ -57,7 +67,10 @@ class OptionFields(TypedDict, total=False):
 def _number(name: str, value: object, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, SupportsFloat):
         raise ParamsError(f"{name} must be a number from {low:g} to {high:g}; got {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number) or not low <= number <= high:
         raise ParamsError(f"{name} must be a number from {low:g} to {high:g}; got {value!r}")
     return number
@@ -71,6 +84,17 @@ def _integer(name: str, value: object, low: int, high: int) -> int:
     if not low <= number <= high:
         raise ParamsError(wanted)
     return number
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuse a callback that cannot be called, before it is needed."""
+    if value is not None and not callable(value):
+        raise ParamsError(f"{name} must be a function or None; got {value!r}")
+
+
+def check_count(name: str, value: object, low: int) -> int:
+    """Return `value` as a number of things; `ParamsError` when it is not a whole number of at least `low`."""
+    return _integer(name, value, low, 2**31 - 1)
 
 
 def check_threads(value: object) -> int:
@@ -124,7 +148,7 @@ class TranscribeOptions:
     temperature : float
         First sampling temperature, 0 to 10. 0 is greedy.
     temperature_inc : float
-        Step to the next temperature when a window fails a quality test, 0 to 10. 0: no second attempt.
+        Step to the next temperature when a window fails a quality test, 0.01 to 10. 0: no second attempt.
     best_of : int
         Candidates drawn at a temperature above 0, 1 to 8.
     seed : int
@@ -215,6 +239,10 @@ class TranscribeOptions:
                 put(self, option.name, _integer(option.name, value, low, high))
             elif kind == "bool" and not isinstance(value, bool):
                 raise ParamsError(f"{option.name} must be True or False; got {value!r}")
+        if 0 < self.temperature_inc < _MIN_STEP:
+            raise ParamsError(
+                f"temperature_inc must be 0 (no second attempt) or at least {_MIN_STEP}; got {self.temperature_inc:g}"
+            )
         if self.duration is not None and self.duration <= 0:
             raise ParamsError(f"duration must be more than 0 s; got {self.duration:g} (leave it out to go to the end)")
 

@@ -108,7 +108,8 @@ def test_language_detection_refuses_a_state_of_another_model(tmp_path: Path) -> 
     # A model of 128 mel bands would write past the input of one of 80.
     other = tmp_path / "other.bin"
     TinyModel(n_vocab=51866, n_mels=128).write(other)
-    assert in_a_process(f"attempt(detect_language, Context.load({str(other)!r}), state, sound)").split() == ["StateError"]
+    said = in_a_process(f"attempt(detect_language, Context.load({str(other)!r}), state, sound)")
+    assert said.split() == ["StateError"]
 
 
 def test_a_window_at_the_last_possible_frame_is_silence() -> None:

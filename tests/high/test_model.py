@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -379,3 +380,29 @@ def test_limits_of_the_pool_are_checked(install: Install) -> None:
     install(FakeEngine())
     with pytest.raises(ParamsError, match="max_jobs"):
         Model("fake", max_jobs=0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"max_jobs": "2"}, {"max_jobs": 1.5}, {"max_jobs": True}, {"max_idle_states": None}, {"flash_attn": "no"},
+     {"progress": 5}],
+)  # fmt: skip
+def test_arguments_of_a_model_of_the_wrong_kind_are_refused_by_name(install: Install, wrong: dict[str, Any]) -> None:
+    engine = install(FakeEngine())
+    with pytest.raises(ParamsError, match=next(iter(wrong))):
+        Model("fake", **wrong)
+    assert not engine.opened
+
+
+@pytest.mark.parametrize("name", ["on_segment", "progress", "abort"])
+def test_a_callback_that_cannot_be_called_is_refused_before_the_work(install: Install, name: str) -> None:
+    engine = install(FakeEngine())
+    with Model("fake") as model, pytest.raises(ParamsError, match=name):
+        model.transcribe(seconds_of_audio(1), **{name: 5})  # type: ignore[arg-type]
+    assert not engine.asked
+
+
+def test_options_of_another_type_are_refused(install: Install) -> None:
+    install(FakeEngine())
+    with Model("fake") as model, pytest.raises(TypeError, match="TranscribeOptions"):
+        model.transcribe(seconds_of_audio(1), options={"temperature": 1.0})  # type: ignore[arg-type]

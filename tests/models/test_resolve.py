@@ -278,3 +278,11 @@ def test_processes_that_want_the_same_model_fetch_it_once(
         outputs = [child.communicate(timeout=60)[0].strip() for child in children]
     assert outputs == [str(empty_cache / "models" / "ggml-base-q5_1.bin")] * 3
     assert len(hub.log) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, "/" + "x" * 5000, "a\0b", "/a\0b", "~nobody-of-this-name/x.bin", "/dev/null/x"]
+)
+def test_names_that_no_file_can_have_are_not_found(name: str) -> None:
+    with pytest.raises(ModelNotFoundError):
+        resolve(name)

@@ -51,7 +51,7 @@ def resolve(name_or_path: str | os.PathLike[str], *, progress: Progress | None =
         raise ParamsError(f"a model is a name or a path, not {type(name_or_path).__name__}")
     if not isinstance(name_or_path, str) or looks_like_path(name_or_path):
         return _explicit(Path(os.fsdecode(name_or_path)))
-    if name_or_path not in MODELS and name_or_path not in ALIASES and Path(name_or_path).is_file():
+    if name_or_path not in MODELS and name_or_path not in ALIASES and os.path.isfile(name_or_path):
         return Path(name_or_path)
     model = find(name_or_path)
     target = cached_path(model.name)
@@ -64,15 +64,21 @@ def resolve(name_or_path: str | os.PathLike[str], *, progress: Progress | None =
 
 
 def _explicit(path: Path) -> Path:
-    path = path.expanduser()
+    try:
+        path = path.expanduser()
+        os.stat(path)
+    except (RuntimeError, ValueError) as error:  # the home of a user there is not; a null byte
+        raise ModelNotFoundError(f"there is no model file {str(path)!r}: {error}") from error
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelNotFoundError(f"there is no model file {path}") from None
+    except OSError as error:
+        raise ModelNotFoundError(f"the model file {path} cannot be reached: {error.strerror}") from error
     if path.is_file():
         return path
     if path.is_dir():
         hint = "; turn it into one file with `whispyx convert`" if (path / "model.bin").is_file() else ""
         raise ModelNotFoundError(f"{path} is a folder, not a model file{hint}")
-    if path.exists():
-        return path  # a pipe or a device can be read once, as a file
-    raise ModelNotFoundError(f"there is no model file {path}")
+    return path  # a pipe or a device can be read once, as a file
 
 
 def _usable(target: Path) -> bool:
