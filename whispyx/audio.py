@@ -41,7 +41,11 @@ RATES: Final = (1000, 1_000_000)
 _BLOCK: Final = 1 << 18
 """Frames that are decoded, mixed and resampled at a time."""
 
-_DATA_LENGTHS: Final = re.compile(r"^data : (\d+) \(should be (\d+)\)", re.MULTILINE)
+_DATA_LENGTHS: Final = re.compile(
+    r"^ *(?:data|riff|riff size|data size|ssnd) *: (\d+) \(should be (\d+)\)", re.MULTILINE | re.IGNORECASE
+)
+_UNKNOWN_LENGTH: Final = 0x7FFF_F000
+"""What programs write that do not know the length yet, or more."""
 
 # What an integer sample is divided by, and what silence is. Wider and unsigned types have no convention.
 _FULL_SCALE: Final = {"int8": (128.0, 0.0), "uint8": (128.0, 128.0), "int16": (2.0**15, 0.0), "int32": (2.0**31, 0.0)}
@@ -56,7 +60,8 @@ def load(source: AudioSource, *, sample_rate: float | None = None) -> Samples:
         One of:
 
         - a path: any file that libsndfile reads (WAV, FLAC, Ogg Vorbis and Opus, MP3, AIFF, …), of any rate and
-          channel count. A file that is cut short gives the samples that exist, and a warning in the log.
+          channel count. A file that is cut short gives the samples that exist, and a warning in the log where the
+          format lets that be seen; a FLAC file is refused as damaged.
         - `bytes`, `bytearray` or a `memoryview` of bytes: the content of such a file.
         - a binary file object with `read`: the same, from its position on. It need not be seekable.
         - samples: an array, a list of floats, or anything with the buffer or array protocol. float16, float32 and
@@ -83,7 +88,7 @@ def load(source: AudioSource, *, sample_rate: float | None = None) -> Samples:
     if isinstance(source, (bytes, bytearray)):
         return _load_file(io.BytesIO(source), "the sound data")
     if isinstance(source, memoryview) and source.format in ("B", "b", "c"):
-        return _load_file(io.BytesIO(source), "the sound data")
+        return _load_file(io.BytesIO(source if source.c_contiguous else source.tobytes()), "the sound data")
     if callable(getattr(source, "read", None)):
         return _load_object(source)
     return _load_array(source, SAMPLE_RATE if sample_rate is None else sample_rate)
@@ -96,7 +101,10 @@ def _load_path(path: str | os.PathLike[str]) -> Samples:
     name = os.fsdecode(path)
     shown = name.encode("utf-8", "backslashreplace").decode()
     try:
-        if stat.S_ISREG(os.stat(name).st_mode):
+        kind = os.stat(name).st_mode
+        if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):  # /dev/zero never ends
+            raise AudioError(f"{shown} is a device, not a sound file")
+        if stat.S_ISREG(kind):
             with open(name, "rb") as file:
                 return _load_file(file, shown)
         with open(name, "rb", buffering=0) as pipe:
@@ -168,8 +176,9 @@ def _reason(error: Exception) -> str:
 
 def _warn_if_cut(sound: soundfile.SoundFile, name: str) -> None:
     # libsndfile corrects a length that runs past the end of the file, and notes what it should have been.
-    lengths = _DATA_LENGTHS.search(sound.extra_info)
-    if lengths and int(lengths[1]) > int(lengths[2]):
+    # Chunks may count a pad byte and their own head, hence the 8.
+    lengths = ((int(said), int(exists)) for said, exists in _DATA_LENGTHS.findall(sound.extra_info))
+    if any(exists + 8 < said < _UNKNOWN_LENGTH for said, exists in lengths):
         log.warning("%s is shorter than its header says; %d frames exist", name, sound.frames)
 
 
@@ -177,14 +186,19 @@ def _file_blocks(sound: soundfile.SoundFile, name: str) -> Iterator[Samples]:
     import soundfile
 
     buffer = np.empty((_BLOCK, sound.channels), np.float32)
+    n_read = 0
     while True:
         try:
             block = sound.read(_BLOCK, dtype="float32", always_2d=True, out=buffer)
         except (soundfile.SoundFileError, RuntimeError) as error:
             raise AudioError(f"{name} is damaged: {_reason(error)}") from error
         if not len(block):
-            return
+            break
+        n_read += len(block)
         yield block
+    # An MP3 file may state its length in a frame of its own. A length of 2^63 - 1 is libsndfile's word for unknown.
+    if n_read + sound.samplerate / 10 < sound.frames < 2**62:
+        log.warning("%s is cut short or damaged: %d of %d frames could be read", name, n_read, sound.frames)
 
 
 # ---------------------------------------------------------------------------------------------------- arrays

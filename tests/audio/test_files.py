@@ -222,6 +222,39 @@ def test_a_cut_file_gives_what_exists_and_warns(caplog: pytest.LogCaptureFixture
     ]
 
 
+@pytest.mark.parametrize("format", ["AIFF", "AU", "W64", "RF64", "MP3"])
+def test_cut_files_of_other_formats_warn_too(caplog: pytest.LogCaptureFixture, format: str) -> None:
+    content = encoded(tone(64000), 16000, format)
+    with caplog.at_level(logging.WARNING, "whispyx.audio"):
+        whole = load(content)
+        assert caplog.records == []
+        assert 0 < len(load(content[: len(content) // 2])) < 0.6 * len(whole)
+    assert len(caplog.records) == 1 and "frames" in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize("length", [0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF024])
+def test_a_wav_file_whose_writer_did_not_know_its_length_is_whole(
+    caplog: pytest.LogCaptureFixture, length: int
+) -> None:
+    content = bytearray(encoded(tone(16000), 16000))  # what ffmpeg and sox write to a pipe
+    content[4:8] = content[40:44] = length.to_bytes(4, "little")
+    with caplog.at_level(logging.WARNING, "whispyx.audio"):
+        assert len(load(bytes(content))) == 16000
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_a_device_is_no_sound_file(device: str) -> None:
+    with pytest.raises(AudioError, match="is a device"):
+        load(device)
+
+
+def test_a_view_of_bytes_that_do_not_lie_together_is_read() -> None:
+    content = encoded(tone(16000), 16000)
+    spread = bytes(value for byte in content for value in (byte, 0))
+    assert np.array_equal(load(memoryview(spread)[::2]), load(content))
+
+
 def test_a_whole_file_of_odd_length_does_not_warn(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "whispyx.audio"):
         load(encoded(tone(16000)[:-1], 16000, "WAV", "PCM_U8"))
