@@ -16,6 +16,7 @@ import numpy as np
 from tools import peers
 from tools.workers import client
 
+LOADS = 6
 Start = Callable[[], client.Worker]
 
 
@@ -66,19 +67,18 @@ def as_array(sound: Path) -> Iterator[str]:
 def measure(start: Start, model: str, samples: str, params: dict[str, Any], flash_attn: bool, warm: int) -> Figures:
     """Run one engine in a process of its own. The first `warm` transcriptions are not counted."""
     with start() as worker:
-        # the second load finds the file in the page cache and the process warmed up
-        worker("load", model=model, flash_attn=flash_attn)
-        load = worker("load", model=model, flash_attn=flash_attn)
+        # the first load warms up the process and the page cache
+        loads = [worker("load", model=model, flash_attn=flash_attn)["load_s"] for _ in range(LOADS)]
         for _ in range(warm):
             worker("full", samples=samples, params=params)
         result = worker("full", samples=samples, params=params)
-        # two loads may leave more behind than one: peak memory comes from a process that does one thing
+        # several loads may leave more behind than one: peak memory comes from a process that does one thing
     with start() as worker:
         worker("load", model=model, flash_attn=flash_attn)
         worker("full", samples=samples, params=params)
         peak = worker("rss")["peak_kb"]
     return Figures(
-        load_ms=load["load_s"] * 1e3,
+        load_ms=statistics.median(loads[1:]) * 1e3,
         seconds=result["seconds"],
         encode_ms=result["timings"]["encode_ms"],
         decode_ms=result["timings"]["decode_ms"],
