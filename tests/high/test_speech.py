@@ -303,6 +303,8 @@ def test_ctrl_c_stops_the_command_and_keeps_what_was_recognised(tiny_file: Path,
     process = subprocess.Popen(
         [sys.executable, "-m", "whispyx", "transcribe", str(sound), "-m", str(tiny_file)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        # Whoever runs the tests in the background may have switched Ctrl-C off, which children inherit.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None
     first = process.stdout.readline()
