@@ -99,7 +99,10 @@ def load(source: AudioSource, *, sample_rate: float | None = None) -> Samples:
 
 def _load_path(path: str | os.PathLike[str]) -> Samples:
     name = os.fsdecode(path)
-    shown = name.encode("utf-8", "backslashreplace").decode()
+    try:
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:
+        shown = name.encode("utf-8", "backslashreplace").decode()
     try:
         kind = os.stat(name).st_mode
         if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):  # /dev/zero never ends

@@ -19,7 +19,7 @@ import pytest
 
 from whispyx import AudioError, BackendNotFoundError, ComputeError, ModelNotFoundError, ParamsError
 from whispyx.cli import Status, main
-from whispyx.cli.console import describe
+from whispyx.cli.console import describe, printable
 from whispyx.cli.transcribe import plan_output
 from whispyx.languages import LANGUAGES
 
@@ -416,3 +416,60 @@ def test_a_closed_standard_input_is_wrong_usage(folder: Path) -> None:
     command = 'exec "$0" child.py transcribe - <&-'
     run = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, timeout=60)
     assert run.returncode == 2 and b"standard input is not redirected" in run.stderr
+
+
+def test_a_name_that_no_file_can_have_does_not_stop_the_others(
+    install: Install, folder: Path, capsys: Capture
+) -> None:
+    install(FileEngine(TWO[:1]))
+    assert main(["transcribe", "x" * 5000, "", "a.wav"]) == Status.FAILED
+    out, err = capsys.readouterr()
+    assert out.endswith("Good morning.\n")
+    assert "name too long" in err.splitlines()[0] and err.splitlines()[1] == "whispyx: '': no such file"
+
+
+@pytest.mark.parametrize("target", ["a.wav/deep", "a.wav", "/dev/null/x", "gone"])
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(
+    install: Install, folder: Path, capsys: Capture, target: str
+) -> None:
+    Path("gone").symlink_to("nowhere")
+    engine = install(FileEngine(TWO))
+    assert main(["transcribe", "a.wav", "-o", target]) == Status.USAGE
+    assert "-o must name a folder" in capsys.readouterr().err
+    assert not engine.opened
+
+
+def test_a_folder_without_the_right_to_write_is_refused_before_the_work(
+    install: Install, folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("shut").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "shut")  # root may write everywhere
+    engine = install(FileEngine(TWO))
+    assert main(["transcribe", "a.wav", "-o", "shut/deep"]) == Status.FAILED
+    assert "no results can be written" in capsys.readouterr().err
+    assert not engine.opened
+
+
+def test_a_result_never_replaces_its_own_sound_file(install: Install, folder: Path, capsys: Capture) -> None:
+    Path("speech.txt").write_text("good")
+    engine = install(FileEngine(TWO))
+    assert main(["transcribe", "speech.txt", "-f", "txt"]) == Status.USAGE
+    assert "would be overwritten" in capsys.readouterr().err
+    assert Path("speech.txt").read_text() == "good" and not engine.opened
+    assert main(["transcribe", "speech.txt", "-f", "txt", "-o", "out"]) == Status.OK
+
+
+def test_arguments_that_the_locale_did_not_decode_are_taken_for_utf_8(install: Install, folder: Path) -> None:
+    # What LC_ALL=C makes of the bytes of an argument.
+    prompt = "Zoë".encode().decode("ascii", "surrogateescape")
+    engine = install(FileEngine(TWO))
+    assert main(["transcribe", "a.wav", "--prompt", prompt]) == Status.OK
+    assert engine.asked[0].initial_prompt == "Zoë"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("ü.wav", "ü.wav"), ("\udcc3\udcbc.wav", "ü.wav"), ("\udcff.wav", r"\xff.wav"), ("\ud800", r"\ud800")],
+)
+def test_names_are_printed_as_utf_8_can_carry_them(text: str, shown: str) -> None:
+    assert printable(text) == shown

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-__all__ = ["Console", "describe", "prepare_streams", "silence_stdout"]
+__all__ = ["Console", "describe", "prepare_streams", "printable", "silence_stdout"]
 
 
 def prepare_streams() -> None:
@@ -38,6 +38,20 @@ def silence_stdout() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def printable(text: str) -> str:
+    """Return `text` as UTF-8 can carry it.
+
+    Bytes of file names and arguments that the locale could not decode stand in it as lone surrogates: they are taken
+    for UTF-8, which they almost always are, and escaped where they are not.
+    """
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
 
 
 def describe(error: BaseException) -> str:
@@ -76,6 +90,7 @@ class Console:
 
     def line(self, text: str) -> None:
         """Print a line of results, at once."""
+        text = printable(text)
         if self._bar is not None and sys.stdout.isatty():
             self._bar.write(text, file=sys.stdout)
         else:
@@ -86,7 +101,7 @@ class Console:
         """Print a remark on standard error."""
         if self._bar is not None:
             self._bar.clear()
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
     def error(self, error: BaseException, about: str = "") -> None:
         """Print an error as one paragraph on standard error; with ``--debug`` its traceback too."""

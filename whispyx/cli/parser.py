@@ -10,6 +10,7 @@ from .. import __version__
 from ..model import DEFAULT_MODEL
 from ..options import TranscribeOptions
 from ..writers import formats
+from .console import printable
 
 __all__ = ["make_parser", "options_from"]
 
@@ -127,4 +128,6 @@ def options_from(args: argparse.Namespace) -> TranscribeOptions:
         for option in fields(TranscribeOptions)
         if option.metadata.get("flag") and hasattr(args, option.name)
     }
+    if "initial_prompt" in given:
+        given["initial_prompt"] = printable(given["initial_prompt"])  # the C locale does not decode arguments
     return TranscribeOptions(language=args.language, task="translate" if args.translate else "transcribe", **given)

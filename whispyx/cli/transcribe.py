@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import itertools
 import logging
+import os
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -44,6 +47,11 @@ class Output:
     formats: tuple[str, ...]
     paths: dict[str, Path]
 
+    def path(self, file: str, format: str) -> Path:
+        """Return where the result of `file` in `format` goes."""
+        base = self.paths[file]
+        return base.with_name(f"{base.name}.{format}")
+
 
 def plan_output(files: list[str], folder: str | None, formats: str | None) -> Output:
     """Decide where the result of each file goes, before any work is done.
@@ -65,8 +73,7 @@ def plan_output(files: list[str], folder: str | None, formats: str | None) -> Ou
             raise ParamsError("-o - writes one file in one format; give a folder for more")
         return Output(names, {})
     target = Path(folder or ".")
-    if target.exists() and not target.is_dir():
-        raise ParamsError(f"-o must name a folder; {folder} is something else")
+    _check_folder(target)
     bases = {file: "stdin" if file == STDIN else Path(file).name for file in files}
     stems = {file: Path(base).stem for file, base in bases.items()}
     taken = Counter(stems.values())
@@ -74,7 +81,31 @@ def plan_output(files: list[str], folder: str | None, formats: str | None) -> Ou
     twice = [name for name, count in Counter(paths.values()).items() if count > 1]
     if twice:
         raise ParamsError(f"two files would be written to {twice[0]}.{names[0]}: run them with different -o folders")
-    return Output(names, {file: target / name for file, name in paths.items()})
+    output = Output(names, {file: target / name for file, name in paths.items()})
+    for file, name in itertools.product(files, names):
+        path = output.path(file, name)
+        if any(other != STDIN and _same(path, other) for other in files):
+            raise ParamsError(f"{path} is the sound file itself and would be overwritten: name another folder with -o")
+    return output
+
+
+def _check_folder(target: Path) -> None:
+    """Refuse a folder for results that is none and cannot be made, before anything is computed."""
+    try:
+        place = next(place for place in (target, *target.absolute().parents) if os.path.lexists(place))
+    except (OSError, ValueError) as error:
+        raise ParamsError(f"-o must name a folder; {target}: {error}") from error
+    if not place.is_dir():
+        raise ParamsError(f"-o must name a folder; {place} is something else")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no results can be written to this folder", str(place))
+
+
+def _same(path: Path, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except (OSError, ValueError):  # one of them is not there
+        return False
 
 
 def segment_line(segment: Segment, *, times: bool) -> str:
@@ -90,9 +121,12 @@ def run_transcribe(args: argparse.Namespace, console: Console) -> int:
     options = options_from(args)
     files = list(dict.fromkeys(args.files))
     output = plan_output(files, args.output, args.format)
-    missing = [file for file in files if file != STDIN and not Path(file).exists()]
-    for file in missing:
-        console.error(FileNotFoundError("no such file"), file)
+    missing = []
+    for file in files:
+        problem = _unreachable(file)
+        if problem is not None:
+            missing.append(file)
+            console.error(problem, file or "''")
     files = [file for file in files if file not in missing]
     if not files:
         return Status.FAILED
@@ -114,6 +148,21 @@ def run_transcribe(args: argparse.Namespace, console: Console) -> int:
                 console.error(error, file)
                 status = Status.FAILED
     return status
+
+
+def _unreachable(file: str) -> Exception | None:
+    """Return why there is no file of this name, None when there is one."""
+    if file == STDIN:
+        return None
+    try:
+        os.stat(file)
+    except FileNotFoundError:
+        return FileNotFoundError("no such file")
+    except OSError as error:
+        return OSError(error.errno, error.strerror)
+    except ValueError as error:  # a null byte, or a name that this locale cannot write
+        return error
+    return None
 
 
 def _one_file(
@@ -147,8 +196,7 @@ def _write(transcript: Transcript, file: str, output: Output) -> None:
         writers.write(transcript, sys.stdout, output.formats[0])
         return
     for name in output.formats:
-        base = output.paths[file]
-        path = base.with_name(f"{base.name}.{name}")
+        path = output.path(file, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         writers.save(transcript, path, name)
         logger.info("wrote %s", path)
