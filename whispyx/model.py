@@ -163,6 +163,12 @@ class Model:
             return f"<Model {self._name!r}, closed>"
         return f"<Model {self._name!r}, {self._context.ftype_name}, on {', '.join(self._context.devices)}>"
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a Model can be neither copied nor sent to another process: threads can share it, and another process makes"
+            " its own from the same name"
+        )
+
     # ---- what it does
 
     def transcribe(

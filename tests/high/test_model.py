@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
+import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
@@ -406,3 +408,10 @@ def test_options_of_another_type_are_refused(install: Install) -> None:
     install(FakeEngine())
     with Model("fake") as model, pytest.raises(TypeError, match="TranscribeOptions"):
         model.transcribe(seconds_of_audio(1), options={"temperature": 1.0})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_model_is_neither_copied_nor_pickled(install: Install, way: Callable[[Model], object]) -> None:
+    install(FakeEngine())
+    with Model("fake") as model, pytest.raises(TypeError, match="another process makes its own"):
+        way(model)

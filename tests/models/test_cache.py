@@ -161,3 +161,16 @@ def test_a_workspace_is_empty_at_the_start_and_gone_at_the_end(tmp_path: Path) -
         (work / "x").write_text("")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_a_blank_cache_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch, blank: str) -> None:
+    monkeypatch.delenv("WHISPYX_CACHE", raising=False)
+    usual = cache.cache_root()
+    monkeypatch.setenv("WHISPYX_CACHE", blank)
+    assert cache.cache_root() == usual
+
+
+def test_a_cache_folder_in_the_home_of_a_user_there_is_not_is_a_plain_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHISPYX_CACHE", "~nobody-of-this-name/cache")
+    assert cache.cache_root().name == "cache"

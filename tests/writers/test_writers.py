@@ -295,3 +295,11 @@ def test_a_format_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text_of(transcript_of(" hi"), "loud") == "HI"
     with pytest.raises(ParamsError, match="plain word"):
         writers.register(Writer("a/b", "", shout))
+
+
+def test_links_in_a_circle_are_an_os_error(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.txt"
+    loop.symlink_to(loop)
+    with pytest.raises(OSError):
+        writers.save(Transcript(), loop)
+    assert [path.name for path in tmp_path.iterdir()] == ["loop.txt"]

@@ -31,8 +31,10 @@ _SILENCE_S: Final = 600.0
 
 def cache_root() -> Path:
     """Return the cache folder: `WHISPYX_CACHE`, or the platform's place for caches."""
-    chosen = os.environ.get("WHISPYX_CACHE")
-    return Path(chosen).expanduser().absolute() if chosen else user_cache_path("whispyx", appauthor=False)
+    chosen = os.environ.get("WHISPYX_CACHE", "")
+    if not chosen.strip():
+        return user_cache_path("whispyx", appauthor=False)
+    return Path(os.path.expanduser(chosen)).absolute()  # unlike Path.expanduser it takes the name of a stranger
 
 
 def sha256_of(path: Path) -> str:

@@ -19,7 +19,7 @@ def open_whole(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
     A name that is no regular file (a pipe, a terminal) is written to directly. A symbolic link is followed.
     """
-    target = Path(path).resolve()
+    target = Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for links in a circle
     mode = None
     with suppress(FileNotFoundError):
         mode = target.stat().st_mode
