@@ -25,7 +25,9 @@ from whispyx._ggml.ggml_alloc cimport (
 )
 from whispyx._ggml.ggml_backend cimport (
     ggml_backend_buffer_free,
+    ggml_backend_buffer_get_base,
     ggml_backend_buffer_get_size,
+    ggml_backend_buffer_is_host,
     ggml_backend_buffer_set_usage,
     ggml_backend_dev_init,
     ggml_backend_free,
@@ -35,6 +37,30 @@ from whispyx._ggml.ggml_backend cimport (
 )
 
 from whispyx.errors import BackendError, ComputeMemoryError, DeviceError
+
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <stdint.h>
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
+
+    /* Fewer page faults while a model is read, fewer misses of address translation while it computes. Only advice:
+       whether it is taken does not matter. */
+    static void wx_prefer_huge_pages(void * base, size_t size) {
+    #if defined(__linux__) && defined(MADV_HUGEPAGE)
+        uintptr_t huge = (uintptr_t) 2 << 20;
+        uintptr_t from = ((uintptr_t) base + huge - 1) & ~(huge - 1);
+        uintptr_t to = ((uintptr_t) base + size) & ~(huge - 1);
+        if (from < to) (void) madvise((void *) from, to - from, MADV_HUGEPAGE);
+    #else
+        (void) base;
+        (void) size;
+    #endif
+    }
+    """
+    void wx_prefer_huge_pages(void * base, size_t size) noexcept nogil
 
 # Polling level of the pool's workers between two graphs. One level is about 2 ms of spinning, which covers the host's
 # work between two tokens; a worker that waits longer sleeps and leaves its core to others.
@@ -93,6 +119,8 @@ cdef class Buffer:
         if self.ptr == NULL:
             raise ComputeMemoryError(f"no memory for {what}: {need / 1e6:.1f} MB were asked for", log=last_line())
         ggml_backend_buffer_set_usage(self.ptr, usage)
+        if ggml_backend_buffer_is_host(self.ptr):
+            wx_prefer_huge_pages(ggml_backend_buffer_get_base(self.ptr), ggml_backend_buffer_get_size(self.ptr))
         _live["buffer"] += 1
         return self
 

@@ -43,6 +43,7 @@ cdef extern from "ggml-backend.h" nogil:
         GGML_BACKEND_BUFFER_USAGE_COMPUTE
 
     void ggml_backend_buffer_free(ggml_backend_buffer_t buffer)
+    void * ggml_backend_buffer_get_base(ggml_backend_buffer_t buffer)
     size_t ggml_backend_buffer_get_size(ggml_backend_buffer_t buffer)
     void ggml_backend_buffer_clear(ggml_backend_buffer_t buffer, uint8_t value)
     bint ggml_backend_buffer_is_host(ggml_backend_buffer_t buffer)
