@@ -145,7 +145,7 @@ def test_a_run_notices_other_work_in_the_middle_of_its_window(ctx: Context, stat
     run = FullRun(ctx, state, params(), SOUND)
     while run.step() != phase:
         pass
-    state.decode([1] * 400, 0, 1, all_logits=True)   # moves the logits that the run was looking at
+    state.decode([1] * 400, 0, 1, all_logits=True)  # moves the logits that the run was looking at
     with pytest.raises(StateError, match="other work"):
         run.step()
     assert full(ctx, state, params(), SOUND).timings.n_encode >= 1

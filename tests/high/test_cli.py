@@ -418,9 +418,7 @@ def test_a_closed_standard_input_is_wrong_usage(folder: Path) -> None:
     assert run.returncode == 2 and b"standard input is not redirected" in run.stderr
 
 
-def test_a_name_that_no_file_can_have_does_not_stop_the_others(
-    install: Install, folder: Path, capsys: Capture
-) -> None:
+def test_a_name_that_no_file_can_have_does_not_stop_the_others(install: Install, folder: Path, capsys: Capture) -> None:
     install(FileEngine(TWO[:1]))
     assert main(["transcribe", "x" * 5000, "", "a.wav"]) == Status.FAILED
     out, err = capsys.readouterr()
@@ -473,3 +471,21 @@ def test_arguments_that_the_locale_did_not_decode_are_taken_for_utf_8(install: I
 )
 def test_names_are_printed_as_utf_8_can_carry_them(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+def test_a_format_that_cannot_be_written_does_not_cost_the_others(
+    install: Install, folder: Path, capsys: Capture
+) -> None:
+    Path("a.srt").symlink_to("/nowhere/at/all")
+    install(FileEngine(TWO))
+    assert main(["transcribe", "a.wav", "-f", "srt,txt"]) == Status.FAILED
+    assert capsys.readouterr().err == "whispyx: a.wav: /nowhere/at/all: No such file or directory\n"
+    assert Path("a.txt").read_text(encoding="utf-8") == "Good morning.\nGrüße, 日本.\n"
+
+
+@pytest.mark.parametrize("flag", ["-o", "-f"])
+def test_an_empty_folder_or_format_is_no_default(install: Install, folder: Path, capsys: Capture, flag: str) -> None:
+    engine = install(FileEngine(TWO))
+    assert main(["transcribe", "a.wav", flag, ""]) == Status.USAGE
+    assert flag in capsys.readouterr().err
+    assert not engine.opened

@@ -63,7 +63,8 @@ def plan_output(files: list[str], folder: str | None, formats: str | None) -> Ou
     """
     if folder is None and formats is None:
         return Output((), {})
-    names = tuple(dict.fromkeys(name.strip().lower() for name in (formats or "txt").split(",") if name.strip()))
+    wanted = "txt" if formats is None else formats
+    names = tuple(dict.fromkeys(name.strip().lower() for name in wanted.split(",") if name.strip()))
     for name in names:
         writers.writer_for(name)
     if not names:
@@ -72,6 +73,8 @@ def plan_output(files: list[str], folder: str | None, formats: str | None) -> Ou
         if len(names) > 1 or len(files) > 1:
             raise ParamsError("-o - writes one file in one format; give a folder for more")
         return Output(names, {})
+    if folder == "":
+        raise ParamsError("-o must name a folder; the name is empty")
     target = Path(folder or ".")
     _check_folder(target)
     bases = {file: "stdin" if file == STDIN else Path(file).name for file in files}
@@ -195,11 +198,18 @@ def _write(transcript: Transcript, file: str, output: Output) -> None:
     if output.formats and not output.paths:
         writers.write(transcript, sys.stdout, output.formats[0])
         return
+    failure = None
     for name in output.formats:
         path = output.path(file, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writers.save(transcript, path, name)
-        logger.info("wrote %s", path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            writers.save(transcript, path, name)
+        except OSError as error:  # the other formats keep what was recognised
+            failure = error
+        else:
+            logger.info("wrote %s", path)
+    if failure is not None:
+        raise failure
 
 
 def _keep_partial(partial: Transcript | None, file: str, output: Output, console: Console) -> None:

@@ -29,7 +29,11 @@ def open_whole(path: str | os.PathLike[str]) -> Iterator[TextIO]:
         return
     temporary = target.with_name(f".whispyx-{secrets.token_hex(8)}.part")  # short: the name may be at its limit
     # 0o666 less the umask, as open() would give
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    except OSError as error:
+        error.filename = str(target)  # the name that its caller knows
+        raise
     try:
         with open(handle, "w", encoding="utf-8", newline="\n", errors="backslashreplace") as stream:
             yield stream
