@@ -262,3 +262,37 @@ def test_a_state_can_forget_the_recording(state: State) -> None:
     assert (state.n_len, state.mel_frames) == (0, None)
     with pytest.raises(StateError, match="mel"):
         state.encode(0, 1)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems count tasks in other ways")
+def test_a_system_that_starts_no_more_threads_is_an_error_not_the_end() -> None:
+    said = in_a_process("""
+        import os, resource
+        if os.getuid() == 0:
+            os.setuid(54321)    # the limit does not hold for root
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        attempt(full, ctx, state, FullParams(n_threads=8), sound)
+        attempt(full, ctx, state, FullParams(n_threads=1), sound)
+    """)
+    assert said.split() == ["DeviceError", "done"]
+
+
+def test_a_child_that_goes_on_with_its_parents_run_is_stopped() -> None:
+    said = in_a_process("""
+        import os, signal
+        here, codes = os.getpid(), []
+        def fork_later(percent):
+            if 0 < percent < 100 and not codes:
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(60)
+                    return
+                codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        try:
+            full(ctx, state, FullParams(n_threads=2, temperature_inc=0.0, progress_callback=fork_later),
+                 np.tile(sound, 70))
+            print(codes)
+        except Exception as error:
+            os._exit(0 if os.getpid() != here and type(error).__name__ == "StateError" else 1)
+    """)
+    assert said.split() == ["[0]"]

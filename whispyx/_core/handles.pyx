@@ -62,6 +62,36 @@ cdef extern from *:
     """
     void wx_prefer_huge_pages(void * base, size_t size) noexcept nogil
 
+# ggml asserts that a thread starts, which ends the process where the system refuses one (a container's limit of tasks,
+# no memory for a stack). So the threads are tried first; some more, as those of the trial may take a moment to go.
+cdef extern from *:
+    """
+    #include <pthread.h>
+    #include <stdlib.h>
+
+    static void * wx_wait(void * gate) {
+        pthread_mutex_lock((pthread_mutex_t *) gate);
+        pthread_mutex_unlock((pthread_mutex_t *) gate);
+        return NULL;
+    }
+
+    static int wx_threads_start(int n) {
+        pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+        pthread_t * threads = (pthread_t *) malloc((size_t) n * sizeof(pthread_t));
+        int started = 0;
+        if (threads == NULL) return 0;
+        pthread_mutex_lock(&gate);
+        while (started < n && pthread_create(&threads[started], NULL, wx_wait, &gate) == 0) started++;
+        pthread_mutex_unlock(&gate);
+        for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
+        free(threads);
+        return started == n;
+    }
+    """
+    bint wx_threads_start(int n) noexcept nogil
+
+cdef int SPARE_THREADS = 8
+
 # Polling level of the pool's workers between two graphs. One level is about 2 ms of spinning, which covers the host's
 # work between two tokens; a worker that waits longer sleeps and leaves its core to others.
 cdef int POLL = 1
@@ -170,6 +200,7 @@ cdef class ThreadPool:
     cdef ThreadPool create(Backend cpu, int n_threads):
         cdef ThreadPool self = ThreadPool.__new__(ThreadPool)
         cdef ggml_threadpool_params params
+        cdef bint startable
         cdef ggml_threadpool_new_t new_fn = <ggml_threadpool_new_t>cpu.device.proc(b"ggml_threadpool_new")
         self.free_fn = <ggml_threadpool_free_t>cpu.device.proc(b"ggml_threadpool_free")
         self.attach = <ggml_backend_cpu_set_threadpool_t>cpu.device.proc(b"ggml_backend_cpu_set_threadpool")
@@ -177,6 +208,11 @@ cdef class ThreadPool:
             raise BackendError(f"the plugin of {cpu.device.name} offers no thread pool ({cpu.device.plugin_path})")
         ggml_threadpool_params_init(&params, n_threads)
         params.poll = POLL
+        if n_threads > 1:
+            with nogil:
+                startable = wx_threads_start(n_threads - 1 + min(n_threads - 1, SPARE_THREADS))
+            if not startable:
+                raise DeviceError(f"the system starts no {n_threads} threads for this job; ask for fewer (n_threads)")
         with nogil:
             self.ptr = new_fn(&params)
         if self.ptr == NULL:

@@ -53,6 +53,7 @@ cdef class State:
     cdef Clocks clocks
 
     cdef int check_made(self) except -1
+    cdef int check_process(self) except -1
     cdef int enter(self) except -1
     cdef void leave(self) noexcept
     cdef int set_threads(self, int n_threads) except -1

@@ -173,14 +173,18 @@ cdef class State:
             raise StateError("the state was never made: call State(context) or Context.new_state")
         return 0
 
+    cdef int check_process(self) except -1:
+        if self.process != getpid():
+            raise StateError("the state was made before the process forked, and its threads are not here")
+        return 0
+
     cdef int enter(self) except -1:
         self.check_made()
         if self.closed:
             raise StateError("the state is closed")
         if self.busy:
             raise StateError("the state is in use: one job at a time; make a state for each thread")
-        if self.process != getpid():
-            raise StateError("the state was made before the process forked, and its threads are not here")
+        self.check_process()
         self.busy = True
         self.n_uses += 1
         self.abort.reset()
@@ -193,6 +197,7 @@ cdef class State:
         cdef Backend backend
         if not 1 <= n_threads <= MAX_THREADS:
             raise ParamsError(f"n_threads is {n_threads}; 1 to {MAX_THREADS} are possible")
+        self.check_process()
         # Every worker of a pool is woken for every graph, so a pool that is too large is as wrong as one too small.
         if self.pool is None or self.pool.n_threads != n_threads:
             if self.pool is not None:
