@@ -269,15 +269,9 @@ cdef class MelSpectrogram:
         self.n_stored = n_frames
         data = self.data = np.empty((self.n_mels, n_frames), dtype=np.float32)
 
-        if n_threads == 1 or n_frames <= FRAMES_PER_TASK:
+        if n_threads == 1 or n_frames <= FRAMES_PER_TASK or not _compute_on_threads(x, filters, data, n_threads):
             with nogil:
                 compute_frames(first, n, filters, data, 0, n_frames)
-        else:
-            with ThreadPoolExecutor(n_threads) as pool:
-                tasks = [pool.submit(_compute, x, filters, data, i, min(i + FRAMES_PER_TASK, n_frames))
-                         for i in range(0, n_frames, FRAMES_PER_TASK)]
-                for task in tasks:
-                    task.result()
 
         with nogil:
             for band in range(self.n_mels):
@@ -329,6 +323,20 @@ cdef class MelSpectrogram:
         full = np.full((self.n_mels, self.n_len), self.pad_value, dtype=np.float32)
         full[:, :self.n_stored] = self.data
         return full
+
+
+cdef bint _compute_on_threads(const float[::1] x, Filters filters, float[:, ::1] data, int n_threads) except -1:
+    """Compute all frames on several threads. False when the system starts none; nothing is lost then."""
+    cdef int i, n_frames = data.shape[1]
+    with ThreadPoolExecutor(n_threads) as pool:
+        try:
+            tasks = [pool.submit(_compute, x, filters, data, i, min(i + FRAMES_PER_TASK, n_frames))
+                     for i in range(0, n_frames, FRAMES_PER_TASK)]
+        except RuntimeError:
+            return False
+        for task in tasks:
+            task.result()
+    return True
 
 
 def _compute(const float[::1] x, Filters filters, float[:, ::1] data, int i_from, int i_to) -> None:
