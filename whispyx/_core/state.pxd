@@ -24,6 +24,7 @@ cdef class State:
     cdef Weights weights
     cdef list backends
     cdef Backend cpu
+    cdef Backend main                   # where the caches lie: the first device that is no accelerator
     cdef ThreadPool pool
     cdef AbortPoll abort
     cdef bint flash, debug, busy

@@ -91,17 +91,18 @@ cdef class State:
         if self.weights is None:
             return
 
-        first = (<Backend>self.backends[0]).device.kind
-        gpu = first in ("GPU", "IGPU")
+        # Caches lie where most of the work is done. An accelerator works on the memory of the CPU.
+        self.main = next(backend for backend in self.backends if backend.device.kind != "ACCEL")
+        gpu = self.main.device.kind in ("GPU", "IGPU")
         self.kv_step = 256 if gpu else 32
         n_audio = pad256(self.hp.n_audio_ctx)
-        self.kv_self = KvCache.create(self.backends[0], GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
+        self.kv_self = KvCache.create(self.main, GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
                                       pad256(self.hp.n_text_ctx), "the self-attention cache")
         self.kv_self.n_decoders = 1
-        self.kv_cross = KvCache.create(self.backends[0], GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
+        self.kv_cross = KvCache.create(self.main, GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
                                        n_audio, "the cross-attention cache")
         if self.flash and (gpu if pad_kv is None else pad_kv):
-            self.kv_pad = KvCache.create(self.backends[0], GGML_TYPE_F16, self.hp.n_audio_state, 1, n_audio,
+            self.kv_pad = KvCache.create(self.main, GGML_TYPE_F16, self.hp.n_audio_state, 1, n_audio,
                                          "the encoder's pad cache")
 
         self.batch = Batch(self.hp.n_text_ctx)
@@ -161,7 +162,7 @@ cdef class State:
         cdef KvCache grown
         if n <= self.kv_self.n_decoders:
             return 0
-        grown = KvCache.create(self.backends[0], GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
+        grown = KvCache.create(self.main, GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
                                pad256(self.hp.n_text_ctx) * (n + 2), f"the self-attention cache of {n} decoders")
         grown.n_decoders = n
         self.kv_self.close()
