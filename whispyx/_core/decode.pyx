@@ -2,7 +2,7 @@
 
 from operator import index
 
-from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint16_t
 from libc.stdlib cimport free, malloc, realloc
 
 from whispyx._core.batch cimport Batch

@@ -27,7 +27,6 @@ cdef class KvCache:
     cdef void clear(self) noexcept nogil
     cdef bint place(self, Batch batch, int64_t * slots) noexcept nogil
     cdef void seq_rm(self, int seq, int pos_from) noexcept nogil
-    cdef void seq_keep(self, int seq) noexcept nogil
     cdef void seq_cp(self, int source, int dest) noexcept nogil
     cdef void recount(self) noexcept nogil
     @staticmethod

@@ -108,19 +108,6 @@ cdef class KvCache:
                         self.head = i
         self.recount()
 
-    cdef void seq_keep(self, int seq) noexcept nogil:
-        """Free every cell that a sequence does not use; the others belong to it alone."""
-        cdef int i
-        cdef uint32_t bit = <uint32_t>1 << seq
-        for i in range(self.n_cells):
-            if self.cells[i].seqs & bit:
-                self.cells[i].seqs = bit
-            else:
-                self.cells[i].pos = -1
-                self.cells[i].seqs = 0
-        self.head = 0
-        self.recount()
-
     cdef void seq_cp(self, int source, int dest) noexcept nogil:
         """Let sequence `dest` use all cells of `source`."""
         cdef int i

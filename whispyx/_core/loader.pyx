@@ -163,9 +163,8 @@ cdef Record read_record(Source source, dict expected):
 
 
 def _significant(dims) -> list[int]:
-    """Dimensions without trailing ones: a bias may be stored as (1, n) or (n)."""
-    kept = [int(n) for n in dims if n != 1]
-    return kept
+    """Dimensions other than one: a bias may be stored as (1, n) or (n)."""
+    return [int(n) for n in dims if n != 1]
 
 
 cdef list read_records(Source source, HParams hp):

@@ -63,8 +63,6 @@ cdef class LogitRules:
         never.update(range(vocab.sot + 1, min(vocab.sot + 1 + N_LANGUAGE_TOKENS, vocab.n_vocab)))
         if params.suppress_nst:
             never.update(non_speech_tokens(vocab))
-        if params.tdrz_enable:
-            never.discard(vocab.solm)
         self.n_always = len(never)
         self.always = <int *>malloc(self.n_always * sizeof(int))
         if self.always == NULL:

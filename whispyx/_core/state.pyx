@@ -19,7 +19,7 @@ from whispyx._core.encode cimport encode_window
 from whispyx._core.graph.conv cimport ConvGraph, build_conv
 from whispyx._core.graph.cross cimport build_cross
 from whispyx._core.graph.decoder cimport DecoderGraph, build_decoder
-from whispyx._core.graph.encoder cimport EncoderGraph, build_encoder
+from whispyx._core.graph.encoder cimport build_encoder
 from whispyx._core.handles cimport Backend, Meta, Sched, ThreadPool
 from whispyx._core.kvcache cimport KvCache
 from whispyx._core.log cimport last_line

@@ -12,7 +12,6 @@ cdef extern from "ggml.h" nogil:
         GGML_STATUS_SUCCESS
         GGML_STATUS_ABORTED
 
-
     struct ggml_object:
         pass
 
@@ -76,17 +75,13 @@ cdef extern from "ggml.h" nogil:
     ctypedef c_bool (*ggml_abort_callback)(void * data) noexcept nogil
 
     const char * ggml_version()
-    const char * ggml_commit()
 
     int64_t ggml_time_us()
 
-    int64_t ggml_nelements(const ggml_tensor * tensor)
     size_t ggml_nbytes(const ggml_tensor * tensor)
     int64_t ggml_blck_size(ggml_type type)
-    size_t ggml_type_size(ggml_type type)
     size_t ggml_row_size(ggml_type type, int64_t ne)
     const char * ggml_type_name(ggml_type type)
-    bint ggml_is_quantized(ggml_type type)
     size_t ggml_element_size(const ggml_tensor * tensor)
     size_t ggml_tensor_overhead()
 
@@ -97,13 +92,11 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_new_tensor(ggml_context * ctx, ggml_type type, int n_dims, const int64_t * ne)
     ggml_tensor * ggml_new_tensor_1d(ggml_context * ctx, ggml_type type, int64_t ne0)
     ggml_tensor * ggml_new_tensor_2d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1)
-    ggml_tensor * ggml_new_tensor_3d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1, int64_t ne2)
     ggml_tensor * ggml_new_tensor_4d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1, int64_t ne2,
                                      int64_t ne3)
 
     ggml_tensor * ggml_view_tensor(ggml_context * ctx, ggml_tensor * src)
 
-    const char * ggml_get_name(const ggml_tensor * tensor)
     ggml_tensor * ggml_set_name(ggml_tensor * tensor, const char * name)
     void ggml_set_input(ggml_tensor * tensor)
     void ggml_set_output(ggml_tensor * tensor)
@@ -137,9 +130,6 @@ cdef extern from "ggml.h" nogil:
 
     void ggml_build_forward_expand(ggml_cgraph * cgraph, ggml_tensor * tensor)
     ggml_cgraph * ggml_new_graph_custom(ggml_context * ctx, size_t size, bint grads)
-    int ggml_graph_n_nodes(ggml_cgraph * cgraph)
-    ggml_tensor * ggml_graph_node(ggml_cgraph * cgraph, int i)
-    ggml_tensor * ggml_graph_get_tensor(const ggml_cgraph * cgraph, const char * name)
     size_t ggml_graph_overhead_custom(size_t size, bint grads)
 
     ctypedef void (*ggml_log_callback)(ggml_log_level level, const char * text, void * user_data) noexcept

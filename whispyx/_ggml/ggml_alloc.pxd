@@ -7,8 +7,6 @@ cdef extern from "ggml-alloc.h" nogil:
     struct ggml_tallocr:
         size_t offset
 
-    ggml_tallocr ggml_tallocr_new(ggml_backend_buffer_t buffer)
-
     size_t ggml_backend_alloc_ctx_tensors_from_buft_size(ggml_context * ctx, ggml_backend_buffer_type_t buft)
     ggml_backend_buffer_t ggml_backend_alloc_ctx_tensors_from_buft(ggml_context * ctx,
                                                                    ggml_backend_buffer_type_t buft)

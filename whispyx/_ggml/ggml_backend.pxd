@@ -30,13 +30,6 @@ cdef extern from "ggml-backend.h" nogil:
     ctypedef ggml_backend_device * ggml_backend_dev_t
     ctypedef ggml_backend_sched * ggml_backend_sched_t
 
-    const char * ggml_backend_buft_name(ggml_backend_buffer_type_t buft)
-    ggml_backend_buffer_t ggml_backend_buft_alloc_buffer(ggml_backend_buffer_type_t buft, size_t size)
-    size_t ggml_backend_buft_get_alignment(ggml_backend_buffer_type_t buft)
-    size_t ggml_backend_buft_get_max_size(ggml_backend_buffer_type_t buft)
-    size_t ggml_backend_buft_get_alloc_size(ggml_backend_buffer_type_t buft, const ggml_tensor * tensor)
-    bint ggml_backend_buft_is_host(ggml_backend_buffer_type_t buft)
-
     enum ggml_backend_buffer_usage:
         GGML_BACKEND_BUFFER_USAGE_ANY
         GGML_BACKEND_BUFFER_USAGE_WEIGHTS
@@ -49,16 +42,11 @@ cdef extern from "ggml-backend.h" nogil:
     bint ggml_backend_buffer_is_host(ggml_backend_buffer_t buffer)
     void ggml_backend_buffer_set_usage(ggml_backend_buffer_t buffer, ggml_backend_buffer_usage usage)
 
-    const char * ggml_backend_name(ggml_backend_t backend)
     void ggml_backend_free(ggml_backend_t backend)
     ggml_backend_buffer_type_t ggml_backend_get_default_buffer_type(ggml_backend_t backend)
 
     void ggml_backend_tensor_set(ggml_tensor * tensor, const void * data, size_t offset, size_t size)
     void ggml_backend_tensor_get(const ggml_tensor * tensor, void * data, size_t offset, size_t size)
-    void ggml_backend_tensor_memset(ggml_tensor * tensor, uint8_t value, size_t offset, size_t size)
-
-    void ggml_backend_synchronize(ggml_backend_t backend)
-    ggml_status ggml_backend_graph_compute(ggml_backend_t backend, ggml_cgraph * cgraph)
 
     enum ggml_backend_dev_type:
         GGML_BACKEND_DEVICE_TYPE_CPU
@@ -86,15 +74,10 @@ cdef extern from "ggml-backend.h" nogil:
     const char * ggml_backend_dev_description(ggml_backend_dev_t device)
     void ggml_backend_dev_memory(ggml_backend_dev_t device, size_t * free, size_t * total)
     ggml_backend_dev_type ggml_backend_dev_type_ "ggml_backend_dev_type" (ggml_backend_dev_t device)
-    void ggml_backend_dev_get_props(ggml_backend_dev_t device, ggml_backend_dev_props * props)
-    ggml_backend_reg_t ggml_backend_dev_backend_reg(ggml_backend_dev_t device)
     ggml_backend_t ggml_backend_dev_init(ggml_backend_dev_t device, const char * params)
     ggml_backend_buffer_type_t ggml_backend_dev_buffer_type(ggml_backend_dev_t device)
-    ggml_backend_buffer_type_t ggml_backend_dev_host_buffer_type(ggml_backend_dev_t device)
     bint ggml_backend_dev_supports_op(ggml_backend_dev_t device, const ggml_tensor * op)
-    bint ggml_backend_dev_supports_buft(ggml_backend_dev_t device, ggml_backend_buffer_type_t buft)
 
-    const char * ggml_backend_reg_name(ggml_backend_reg_t reg)
     size_t ggml_backend_reg_dev_count(ggml_backend_reg_t reg)
     ggml_backend_dev_t ggml_backend_reg_dev_get(ggml_backend_reg_t reg, size_t index)
     void * ggml_backend_reg_get_proc_address(ggml_backend_reg_t reg, const char * name)
@@ -115,15 +98,11 @@ cdef extern from "ggml-backend.h" nogil:
                                                 int n_backends, size_t graph_size, bint parallel, bint op_offload)
     void ggml_backend_sched_free(ggml_backend_sched_t sched)
     bint ggml_backend_sched_reserve(ggml_backend_sched_t sched, ggml_cgraph * measure_graph)
-    int ggml_backend_sched_get_n_backends(ggml_backend_sched_t sched)
-    ggml_backend_t ggml_backend_sched_get_backend(ggml_backend_sched_t sched, int i)
-    int ggml_backend_sched_get_n_splits(ggml_backend_sched_t sched)
     size_t ggml_backend_sched_get_buffer_size(ggml_backend_sched_t sched, ggml_backend_t backend)
     void ggml_backend_sched_set_tensor_backend(ggml_backend_sched_t sched, ggml_tensor * node,
                                                ggml_backend_t backend)
     bint ggml_backend_sched_alloc_graph(ggml_backend_sched_t sched, ggml_cgraph * graph)
     ggml_status ggml_backend_sched_graph_compute(ggml_backend_sched_t sched, ggml_cgraph * graph)
-    void ggml_backend_sched_synchronize(ggml_backend_sched_t sched)
     void ggml_backend_sched_reset(ggml_backend_sched_t sched)
 
 # Not in a header of the base library: plugins offer these by name through ggml_backend_reg_get_proc_address.

@@ -5,7 +5,6 @@ from whispyx._ggml.ggml cimport (
     GGML_TYPE_F32,
     ggml_add,
     ggml_build_forward_expand,
-    ggml_cgraph,
     ggml_context,
     ggml_cont,
     ggml_conv_1d_ph,
