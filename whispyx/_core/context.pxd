@@ -14,4 +14,5 @@ cdef class Context:
     cdef readonly double load_ms
     cdef readonly str path            # None: not loaded from a file
     cdef readonly bint closed
+    cdef readonly tuple aheads        # alignment heads, (layer, head) pairs of the decoder in ascending order
     cdef int check_open(self) except -1

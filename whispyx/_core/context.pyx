@@ -9,7 +9,7 @@ import os
 import whispyx._core.log  # noqa: F401 - routes ggml's lines to logging before the first of them
 from whispyx._core.devices import select
 from whispyx._core.source import open_source
-from whispyx.errors import StateError
+from whispyx.errors import ParamsError, StateError
 
 
 cdef class Context:
@@ -61,6 +61,9 @@ cdef class Context:
         self.load_ms = (ggml_time_us() - start) / 1e3
         return self
 
+    def __cinit__(self):
+        self.aheads = ()
+
     cdef int check_open(self) except -1:
         if self.closed:
             raise StateError("the model is closed")
@@ -90,6 +93,32 @@ cdef class Context:
     def weight_bytes(self) -> int:
         """Bytes of device memory that the weights take."""
         return 0 if self.weights is None else self.weights.n_bytes()
+
+    def set_aheads(self, heads) -> None:
+        """Choose the cross-attention heads that time alignment looks at.
+
+        Parameters
+        ----------
+        heads
+            (layer, head) pairs of the decoder, counted from 0; `whispyx._core.align.heads` knows those of published
+            models. Empty: none.
+
+        Raises
+        ------
+        ParamsError
+            A head that the model does not have, or one that is named twice.
+        """
+        cdef list found = []
+        for pair in heads:
+            layer, head = pair
+            if not 0 <= layer < self.hparams.n_text_layer or not 0 <= head < self.hparams.n_text_head:
+                raise ParamsError(f"there is no alignment head {tuple(pair)}: the model has "
+                                  f"{self.hparams.n_text_layer} decoder layers of {self.hparams.n_text_head} heads")
+            found.append((int(layer), int(head)))
+        if len(set(found)) != len(found):
+            raise ParamsError("an alignment head is named twice")
+        # The order of whisper.cpp: by layer, within a layer as given.
+        self.aheads = tuple(sorted(found, key=lambda pair: pair[0]))
 
     def new_state(self) -> object:
         """Return a new State for one job."""

@@ -5,9 +5,16 @@ cdef class Record:
 cdef class TokenData(Record):
     cdef readonly int id, tid
     cdef readonly float p, plog, pt, ptsum
-    cdef readonly long long t0, t1, t_dtw
+    cdef readonly long long t0, t1, t_dtw, t_dtw_end
     cdef readonly float vlen
     cdef readonly bytes text
+
+
+cdef class WordData(Record):
+    cdef readonly bytes text
+    cdef readonly double t0, t1
+    cdef readonly float probability
+    cdef readonly tuple tokens
 
 
 cdef class SegmentData(Record):
@@ -17,6 +24,7 @@ cdef class SegmentData(Record):
     cdef readonly float no_speech_prob
     cdef readonly bint speaker_turn_next
     cdef readonly float avg_logprob, temperature
+    cdef readonly tuple words
 
 
 cdef class Timings(Record):

@@ -13,8 +13,16 @@ class TokenData(Record):
     t0: int
     t1: int
     t_dtw: int
+    t_dtw_end: int
     vlen: float
     text: bytes
+
+class WordData(Record):
+    text: bytes
+    t0: float
+    t1: float
+    probability: float
+    tokens: tuple[int, ...]
 
 class SegmentData(Record):
     t0: int
@@ -25,6 +33,7 @@ class SegmentData(Record):
     speaker_turn_next: bool
     avg_logprob: float
     temperature: float
+    words: tuple[WordData, ...]
 
 class Timings(Record):
     load_ms: float

@@ -23,15 +23,29 @@ cdef class Record:
 
 
 cdef class TokenData(Record):
-    """One token. Times are in units of 10 ms, -1 when unknown; `text` may hold part of a UTF-8 character."""
+    """One token. Times are in units of 10 ms, -1 when unknown; `text` may hold part of a UTF-8 character.
 
-    _fields = ("id", "tid", "p", "plog", "pt", "ptsum", "t0", "t1", "t_dtw", "vlen", "text")
+    t0 and t1 are a guess from timestamp probabilities and the sound's energy; t_dtw (when the token has been said,
+    as in whisper.cpp) and t_dtw_end come from the alignment heads.
+    """
+
+    _fields = ("id", "tid", "p", "plog", "pt", "ptsum", "t0", "t1", "t_dtw", "t_dtw_end", "vlen", "text")
+
+
+cdef class WordData(Record):
+    """One word: its bytes, start and end in seconds, mean probability, and the places of its tokens in the segment."""
+
+    _fields = ("text", "t0", "t1", "probability", "tokens")
 
 
 cdef class SegmentData(Record):
     """One segment. Times are in units of 10 ms; `text` may begin or end inside a UTF-8 character."""
 
-    _fields = ("t0", "t1", "text", "tokens", "no_speech_prob", "speaker_turn_next", "avg_logprob", "temperature")
+    _fields = ("t0", "t1", "text", "tokens", "no_speech_prob", "speaker_turn_next", "avg_logprob", "temperature",
+               "words")
+
+    def __cinit__(self):
+        self.words = ()
 
 
 cdef class Timings(Record):
