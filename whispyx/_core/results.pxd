@@ -5,7 +5,7 @@ cdef class Record:
 cdef class TokenData(Record):
     cdef readonly int id, tid
     cdef readonly float p, plog, pt, ptsum
-    cdef readonly long long t0, t1, t_dtw, t_dtw_end
+    cdef readonly long long t0, t1, t_dtw, t_dtw_start, t_dtw_end
     cdef readonly float vlen
     cdef readonly bytes text
 

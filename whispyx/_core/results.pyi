@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from typing import Any
 
 class Record:
@@ -13,9 +14,27 @@ class TokenData(Record):
     t0: int
     t1: int
     t_dtw: int
+    t_dtw_start: int
     t_dtw_end: int
     vlen: float
     text: bytes
+    def __init__(
+        self,
+        *,
+        id: int = 0,
+        tid: int = 0,
+        p: float = 0,
+        plog: float = 0,
+        pt: float = 0,
+        ptsum: float = 0,
+        t0: int = -1,
+        t1: int = -1,
+        t_dtw: int = -1,
+        t_dtw_start: int = -1,
+        t_dtw_end: int = -1,
+        vlen: float = 0,
+        text: bytes = b"",
+    ) -> None: ...
 
 class WordData(Record):
     text: bytes
@@ -34,6 +53,18 @@ class SegmentData(Record):
     avg_logprob: float
     temperature: float
     words: tuple[WordData, ...]
+    def __init__(
+        self,
+        *,
+        t0: int = 0,
+        t1: int = 0,
+        text: bytes = b"",
+        tokens: Iterable[TokenData] = (),
+        no_speech_prob: float = 0,
+        speaker_turn_next: bool = False,
+        avg_logprob: float = 0,
+        temperature: float = 0,
+    ) -> None: ...
 
 class Timings(Record):
     load_ms: float

@@ -25,11 +25,19 @@ cdef class Record:
 cdef class TokenData(Record):
     """One token. Times are in units of 10 ms, -1 when unknown; `text` may hold part of a UTF-8 character.
 
-    t0 and t1 are a guess from timestamp probabilities and the sound's energy; t_dtw (when the token has been said,
-    as in whisper.cpp) and t_dtw_end come from the alignment heads.
+    t0 and t1 are a guess from timestamp probabilities and the sound's energy. The rest comes from the alignment heads:
+    t_dtw is whisper.cpp's one number (when the token has been said), t_dtw_start and t_dtw_end are where the token is
+    heard.
     """
 
-    _fields = ("id", "tid", "p", "plog", "pt", "ptsum", "t0", "t1", "t_dtw", "t_dtw_end", "vlen", "text")
+    _fields = ("id", "tid", "p", "plog", "pt", "ptsum", "t0", "t1", "t_dtw", "t_dtw_start", "t_dtw_end", "vlen", "text")
+
+    def __init__(self, *, int id=0, int tid=0, float p=0, float plog=0, float pt=0, float ptsum=0, long long t0=-1,
+                 long long t1=-1, long long t_dtw=-1, long long t_dtw_start=-1, long long t_dtw_end=-1,
+                 float vlen=0, bytes text not None=b"") -> None:
+        self.id, self.tid, self.p, self.plog, self.pt, self.ptsum = id, tid, p, plog, pt, ptsum
+        self.t0, self.t1, self.t_dtw, self.t_dtw_start, self.t_dtw_end = t0, t1, t_dtw, t_dtw_start, t_dtw_end
+        self.vlen, self.text = vlen, text
 
 
 cdef class WordData(Record):
@@ -46,6 +54,16 @@ cdef class SegmentData(Record):
 
     def __cinit__(self):
         self.words = ()
+
+    def __init__(self, *, long long t0=0, long long t1=0, bytes text not None=b"", tokens=(), float no_speech_prob=0,
+                 bint speaker_turn_next=False, float avg_logprob=0, float temperature=0) -> None:
+        cdef TokenData token
+        for token in tokens:
+            if token is None:
+                raise TypeError("tokens must be TokenData, not None")
+        self.t0, self.t1, self.text, self.tokens = t0, t1, text, tuple(tokens)
+        self.no_speech_prob, self.speaker_turn_next = no_speech_prob, speaker_turn_next
+        self.avg_logprob, self.temperature = avg_logprob, temperature
 
 
 cdef class Timings(Record):

@@ -1,0 +1,74 @@
+"""Cuts a long segment into pieces of so many characters, by whole tokens. Rules of whisper.cpp 1.8.5
+(`whisper_wrap_segment`), but never inside a character, and with all of the segment's fields in every piece."""
+
+from whispyx._core.align.chars cimport continues, expected_after, n_code_points
+from whispyx._core.results cimport SegmentData, TokenData
+from whispyx._core.vocab cimport Vocab
+
+
+cdef SegmentData piece(SegmentData whole, list tokens, bytes text, long long t0, long long t1, bint last):
+    cdef SegmentData out = SegmentData.__new__(SegmentData)
+    out.t0, out.t1 = t0, t1
+    out.text = text
+    out.tokens = tuple(tokens)
+    out.no_speech_prob = whole.no_speech_prob
+    out.speaker_turn_next = last and whole.speaker_turn_next
+    out.avg_logprob, out.temperature = whole.avg_logprob, whole.temperature
+    return out
+
+
+cdef long long start_of(TokenData token, SegmentData segment, long long earliest, int done, int n) noexcept:
+    """When a piece that begins with `token` begins. Without token times, the characters before it say how far."""
+    cdef long long t = token.t0 if token.t0 >= 0 else segment.t0 + (segment.t1 - segment.t0) * done // max(1, n)
+    return max(earliest, min(segment.t1, t))
+
+
+cpdef list wrap(SegmentData segment, int max_len, bint split_on_word, Vocab vocab):
+    """Return the pieces of a segment: the segment itself where nothing has to be cut.
+
+    Parameters
+    ----------
+    segment
+        Its tokens should have times (`energy.TokenClock`).
+    max_len
+        Most characters of a piece; a token, or tokens that share a character, may be longer than that. 0 or less: no
+        limit.
+    split_on_word
+        Cut only before tokens that begin with a space.
+    vocab
+        The model's vocabulary.
+    """
+    cdef TokenData token
+    cdef list pieces = [], tokens = [], text = []
+    cdef int length = 0, n_chars = 0, expected = 0, done = 0, n
+    cdef long long t0 = segment.t0, cut_at
+    cdef bytes every = b"".join([(<TokenData>t).text for t in segment.tokens])
+    # With print_special the text has special tokens too, and in front those of timestamps that belong to no segment.
+    cdef bint special = segment.text.endswith(every)
+    if max_len <= 0:
+        return [segment]
+    if special:
+        text.append(segment.text[:len(segment.text) - len(every)])
+    for token in segment.tokens:
+        n_chars += n_code_points(token.text, len(token.text)) if token.id < vocab.eot else 0
+    for token in segment.tokens:
+        if token.id >= vocab.eot:
+            tokens.append(token)
+            if special:
+                text.append(token.text)
+            continue
+        n = n_code_points(token.text, len(token.text))
+        if (length + n > max_len and tokens and (not split_on_word or token.text.startswith(b" "))
+                and not (expected > 0 and continues(token.text, len(token.text)))):
+            cut_at = start_of(token, segment, t0, done, n_chars)
+            pieces.append(piece(segment, tokens, b"".join(text), t0, cut_at, False))
+            tokens, text, length, t0 = [], [], 0, cut_at
+        tokens.append(token)
+        text.append(token.text)
+        length += n
+        done += n
+        expected = expected_after(token.text, len(token.text), expected)
+    if not pieces:
+        return [segment]
+    pieces.append(piece(segment, tokens, b"".join(text), t0, segment.t1, True))
+    return pieces
