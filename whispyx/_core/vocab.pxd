@@ -9,5 +9,6 @@ cdef class Vocab:
     cdef readonly int eot, sot, translate, transcribe, solm, prev, nosp, not_, beg
     cdef list _text
     cdef dict _id_by_text
+    cdef object trie            # of the text tokens, made by _core.trie at first use
     cdef bytes text(self, int token)
     cdef int find(self, bytes text) except -2
