@@ -27,6 +27,7 @@ LAYERS = (
     ("_core.context", "_core.state", "_core.encode", "_core.decode", "_core.steps", "_core.microbench"),
     ("_core.logits", "_core.beam", "_core.segments", "_core.lang"),
     ("_core.align.*", "_core.vad.*"),
+    ("_core.emit", "_core.report"),
     ("_core.run", "_core.parallel"),
     ("capi.*",),
     ("compat.*",),

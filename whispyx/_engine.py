@@ -70,7 +70,7 @@ class Engine:
         self, context: Context, state: State, samples: Samples, n_threads: int, offset_ms: int
     ) -> tuple[int, Samples]:
         """Return the id of the language and the probability of each."""
-        from ._core.run import detect_language
+        from ._core.lang import detect_language
 
         try:
             return detect_language(context, state, samples, n_threads, offset_ms)

@@ -51,7 +51,8 @@ def in_a_process(body: str) -> str:
         import numpy as np
         import whispyx.plugins
         from whispyx._core.context import Context
-        from whispyx._core.run import FullRun, detect_language, full
+        from whispyx._core.lang import detect_language
+        from whispyx._core.run import FullRun, full
         from whispyx._core.params import FullParams
         from whispyx._core.state import State
         whispyx.plugins.load()

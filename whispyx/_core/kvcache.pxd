@@ -28,6 +28,7 @@ cdef class KvCache:
     cdef bint place(self, Batch batch, int64_t * slots) noexcept nogil
     cdef void seq_rm(self, int seq, int pos_from) noexcept nogil
     cdef void seq_cp(self, int source, int dest) noexcept nogil
+    cdef void seq_move(self, int n, const int * source) noexcept nogil
     cdef void recount(self) noexcept nogil
     @staticmethod
     cdef KvCache create(Backend backend, ggml_type type, int n_state, int n_layer, int n_cells, str what)

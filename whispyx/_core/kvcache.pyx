@@ -114,3 +114,21 @@ cdef class KvCache:
         for i in range(self.n_cells):
             if self.cells[i].seqs & (<uint32_t>1 << source):
                 self.cells[i].seqs |= <uint32_t>1 << dest
+
+    cdef void seq_move(self, int n, const int * source) noexcept nogil:
+        """Let each sequence i < n go on with the cells of sequence source[i], all at once; -1: with none."""
+        cdef int i, j
+        cdef uint32_t low = (<uint32_t>1 << n) - 1, seqs
+        for i in range(self.n_used):
+            if not self.cells[i].seqs & low:
+                continue
+            seqs = self.cells[i].seqs & ~low
+            for j in range(n):
+                if source[j] >= 0 and self.cells[i].seqs >> source[j] & 1:
+                    seqs |= <uint32_t>1 << j
+            self.cells[i].seqs = seqs
+            if seqs == 0:
+                self.cells[i].pos = -1
+                if i < self.head:
+                    self.head = i
+        self.recount()

@@ -2,12 +2,14 @@
 
 import numpy as np
 
+from whispyx._core.context cimport Context
 from whispyx._core.decode cimport decode_batch
 from whispyx._core.encode cimport encode_window
+from whispyx._core.mel cimport MelSpectrogram
 from whispyx._core.state cimport State
 from whispyx._core.vocab cimport Vocab
 
-from whispyx.errors import ComputeError
+from whispyx.errors import ComputeError, StateError
 
 
 cdef object detect(State state, int seek, int n_threads):
@@ -34,3 +36,32 @@ cdef object detect(State state, int seek, int n_threads):
     scores = np.exp(scores - scores.max())
     probabilities = (scores / scores.sum()).astype(np.float32)
     return int(probabilities.argmax()), probabilities
+
+
+cdef int check_pair(Context ctx, State state) except -1:
+    if state.ctx is not ctx:
+        raise StateError("the state was made from another model")
+    return 0
+
+
+def detect_language(Context ctx not None, State state not None, samples, int n_threads=1, int offset_ms=0):
+    """Return (language id, float32 probabilities (n_languages,)) of the 30 s from `offset_ms` on.
+
+    `samples` is float32 (n_samples,), or None to use the state's spectrogram.
+
+    Raises
+    ------
+    ComputeError
+        There is no audio at the offset.
+    """
+    ctx.check_open()
+    check_pair(ctx, state)
+    state.enter()
+    try:
+        if samples is not None:
+            state.mel = None
+            state.mel = MelSpectrogram.of_samples(samples, ctx.filters, n_threads)
+        state.audio_ctx = 0
+        return detect(state, offset_ms // 10, n_threads)
+    finally:
+        state.leave()

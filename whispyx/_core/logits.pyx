@@ -6,9 +6,15 @@ Radford et al. 2022; results depend on it.
 
 from libc.math cimport INFINITY, exp, log, lround
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
+import numpy as np
+
+from whispyx._core.grammar cimport GrammarState
+from whispyx._core.segments cimport record
 from whispyx._core.sequence cimport Decoder, Token
-from whispyx._core.vecmath cimport arg_max, max_of, sum_exp
+from whispyx._core.suppress cimport RegexSuppressor
+from whispyx._core.vecmath cimport arg_max, max_of, sum_exp, top_k
 from whispyx._core.vocab cimport Vocab
 
 from whispyx.constants import CHUNK_SIZE
@@ -28,6 +34,18 @@ def non_speech_tokens(Vocab vocab not None) -> list[int]:
     texts = [space + sign for sign in NON_SPEECH for space in ("", " ")] + [" -", " '"]
     found = {vocab.find(text.encode()) for text in texts}
     return sorted(token for token in found if token >= 0)
+
+
+cdef int * ids_of(list tokens, int * n) except NULL:
+    """Copy token ids to an array that the caller frees."""
+    cdef int * ids = <int *>malloc((len(tokens) + 1) * sizeof(int))
+    cdef int i
+    if ids == NULL:
+        raise MemoryError
+    for i in range(len(tokens)):
+        ids[i] = tokens[i]
+    n[0] = <int>len(tokens)
+    return ids
 
 
 cdef class LogitRules:
@@ -57,26 +75,26 @@ cdef class LogitRules:
         if params.max_initial_ts > 0:
             step = CHUNK_SIZE / n_audio_ctx
             self.max_initial = min(self.n_vocab - 1, self.beg + <int>lround(params.max_initial_ts / step))
+        self.vocab = vocab
+        self.filter = params.logits_filter_callback
+        self.regex = None
+        if params.suppress_regex is not None:
+            self.regex = RegexSuppressor(vocab, params.suppress_regex, params.suppress_regex_search)
+        self.grammar_penalty = params.grammar_penalty
         never = {vocab.not_, vocab.sot, vocab.nosp, vocab.translate, vocab.transcribe, vocab.prev}
         if not params.tdrz_enable:
             never.add(vocab.solm)
         never.update(range(vocab.sot + 1, min(vocab.sot + 1 + N_LANGUAGE_TOKENS, vocab.n_vocab)))
-        if params.suppress_nst:
-            never.update(non_speech_tokens(vocab))
-        self.n_always = len(never)
-        self.always = <int *>malloc(self.n_always * sizeof(int))
-        if self.always == NULL:
-            raise MemoryError
-        for i, token in enumerate(sorted(never)):
-            self.always[i] = token
+        self.always = ids_of(sorted(never), &self.n_always)
+        self.non_speech = ids_of(non_speech_tokens(vocab) if params.suppress_nst else [], &self.n_non_speech)
 
     def __dealloc__(self):
         free(self.always)
+        free(self.non_speech)
 
-    cdef void _suppress(self, Decoder decoder, float * row) noexcept nogil:
-        """Rules that look at ids and at what was said before."""
-        cdef int i, n = decoder.n_tokens, limit
-        cdef bint last, penultimate
+    cdef void _suppress_before(self, Decoder decoder, float * row) noexcept nogil:
+        """What the model must never say, or not here: the rules in front of the caller's filter."""
+        cdef int i, n = decoder.n_tokens
         if n == 0 and self.suppress_blank:
             row[self.eot] = -INFINITY
             if self.blank >= 0:
@@ -90,6 +108,36 @@ cdef class LogitRules:
             for i in range(self.eot):
                 row[i] = -INFINITY      # the window ends here: only a timestamp or the end may follow
 
+    cdef int _filter(self, Decoder decoder, float * row) except -1:
+        """Let the caller change the row. It gets a copy, which it may keep."""
+        cdef size_t size = <size_t>self.n_vocab * sizeof(float)
+        cdef float[::1] view
+        values = np.empty(self.n_vocab, dtype=np.float32)
+        view = values
+        memcpy(&view[0], row, size)
+        self.filter([record(&decoder.tokens[i], self.vocab) for i in range(decoder.n_tokens)], values)
+        memcpy(row, &view[0], size)
+        return 0
+
+    cdef int _regex(self, Decoder decoder, float * row) except -1:
+        cdef int i
+        cdef int * ids = <int *>malloc((decoder.n_tokens + 1) * sizeof(int))
+        if ids == NULL:
+            raise MemoryError
+        for i in range(decoder.n_tokens):
+            ids[i] = decoder.tokens[i].id
+        try:
+            (<RegexSuppressor>self.regex).apply(ids, decoder.n_tokens, row)
+        finally:
+            free(ids)
+        return 0
+
+    cdef void _suppress_after(self, Decoder decoder, float * row) noexcept nogil:
+        """Signs that are not speech, and the grammar of timestamps."""
+        cdef int i, n = decoder.n_tokens, limit
+        cdef bint last, penultimate
+        for i in range(self.n_non_speech):
+            row[self.non_speech[i]] = -INFINITY
         # Timestamps come in pairs, except right before the end.
         last = n > 0 and decoder.tokens[n - 1].id >= self.beg
         penultimate = n < 2 or decoder.tokens[n - 2].id >= self.beg
@@ -107,56 +155,102 @@ cdef class LogitRules:
             for i in range(self.beg, limit):
                 row[i] = -INFINITY      # time does not go back
 
+    cdef double _total(self, float * row, float * top) noexcept nogil:
+        """Sum of exp(row - top). Where nothing may be said any more, the text ends."""
+        top[0] = max_of(row, self.n_vocab)
+        if top[0] == -INFINITY:
+            row[self.eot] = top[0] = 0.0
+        return sum_exp(row, self.n_vocab, top[0])
+
+    cdef bint _time_wins(self, const float * row) noexcept nogil:
+        """Whether all timestamps together are more probable than any one text token."""
+        cdef float top = max_of(row + self.beg, self.n_vocab - self.beg)
+        if top == -INFINITY:
+            return False
+        return top + log(sum_exp(row + self.beg, self.n_vocab - self.beg, top)) > max_of(row, self.beg)
+
     cdef int process(self, Decoder decoder, float * row, float temperature) except -1:
         """Apply the rules to a row in place and give it to the decoder."""
         cdef int i
-        cdef float top, top_text, top_time
-        cdef double total, time_total
+        cdef float top
+        cdef double total
+        cdef bint time_wins
         with nogil:
             if temperature >= <float>1e-6:     # below, `sample` is greedy and a division could overflow
                 for i in range(self.n_vocab):
                     row[i] /= temperature
-            self._suppress(decoder, row)
-            top = max_of(row, self.n_vocab)
-            total = sum_exp(row, self.n_vocab, top) if top > -INFINITY else 0.0
-            if total > 0.0:
-                decoder.log_z = top + log(total)
-                # When all timestamps together are more probable than any text, it has to be a timestamp.
-                top_text = max_of(row, self.beg)
-                top_time = max_of(row + self.beg, self.n_vocab - self.beg)
-                if top_time > -INFINITY:
-                    time_total = top_time + log(sum_exp(row + self.beg, self.n_vocab - self.beg, top_time))
-                    if time_total > top_text:
-                        for i in range(self.beg):
-                            row[i] = -INFINITY
-        if not total > 0.0:
-            raise ComputeError("the decoder's logits are not usable: NaN, or nothing is left to choose from")
+            self._suppress_before(decoder, row)
+        if self.filter is not None:
+            self._filter(decoder, row)
+        if self.regex is not None:
+            self._regex(decoder, row)
+        with nogil:
+            self._suppress_after(decoder, row)
+            total = self._total(row, &top)
+            decoder.log_z = top + log(total)
+            time_wins = self._time_wins(row)
+            if time_wins:
+                for i in range(self.beg):
+                    row[i] = -INFINITY
+        if decoder.grammar is not None and not time_wins:
+            (<GrammarState>decoder.grammar).penalise(row, self.grammar_penalty)
+            total = self._total(row, &top)
+            decoder.log_z = top + log(total)
+        if not 0.0 < total < INFINITY:
+            raise ComputeError("the decoder's logits are not usable: there are NaN or infinite ones")
         decoder.logits = row
         return 0
 
+    cdef void _times(self, Decoder decoder, Token * token) noexcept nogil:
+        """How probable timestamps are, and which one is the most probable."""
+        cdef const float * row = decoder.logits
+        cdef int beg = self.beg, best = beg + arg_max(row + beg, self.n_vocab - beg)
+        cdef float top = row[best]
+        cdef double p = 0.0, total = 0.0
+        if top > -INFINITY:
+            p = exp(top - decoder.log_z)
+            total = p * sum_exp(row + beg, self.n_vocab - beg, top)
+        token.tid = best if p > 0.0 else beg
+        token.ptsum = <float>total
+        token.pt = <float>(p / (total + 1e-10))
+
+    cdef void _take(self, Decoder decoder, int id, Token * token) noexcept nogil:
+        """Make `token`, whose times are known, the token `id`."""
+        token.id = id
+        token.plog = <float>(decoder.logits[id] - decoder.log_z)
+        token.p = <float>exp(token.plog)
+        if id >= self.beg:
+            token.tid = id
+            token.pt = token.p
+
     cdef int sample(self, Decoder decoder, float temperature, Token * token) except -1:
         """Choose the next token of a decoder: the most probable one at temperature 0, else a random one."""
-        cdef const float * row = decoder.logits
-        cdef int beg = self.beg, best
-        cdef float top_time
-        cdef double p_time, sum_time
+        cdef int id
         with nogil:
-            best = beg + arg_max(row + beg, self.n_vocab - beg)
-            top_time = row[best]
-            sum_time = p_time = 0.0
-            if top_time > -INFINITY:
-                p_time = exp(top_time - decoder.log_z)
-                sum_time = p_time * sum_exp(row + beg, self.n_vocab - beg, top_time)
-            token.tid = best if p_time > 0.0 else beg
-            token.ptsum = <float>sum_time
-            token.pt = <float>(p_time / (sum_time + 1e-10))
+            self._times(decoder, token)
             if temperature < 1e-6:
-                token.id = arg_max(row, self.n_vocab)
+                id = arg_max(decoder.logits, self.n_vocab)
             else:
-                token.id = decoder.rng.draw(row, self.n_vocab, decoder.log_z)
-            token.plog = <float>(row[token.id] - decoder.log_z)
-            token.p = <float>exp(token.plog)
-            if token.id >= beg:
-                token.tid = token.id
-                token.pt = token.p
+                id = decoder.rng.draw(decoder.logits, self.n_vocab, decoder.log_z)
+            self._take(decoder, id, token)
         return 0
+
+    cdef int candidates(self, Decoder decoder, int n, bint draw, Token * found) except -1:
+        """Put the n most probable next tokens, best first, or n random draws, into `found`. Returns how many."""
+        cdef int i
+        cdef int * ids = <int *>malloc(n * sizeof(int))
+        if ids == NULL:
+            raise MemoryError
+        try:
+            if draw:
+                for i in range(n):
+                    ids[i] = decoder.rng.draw(decoder.logits, self.n_vocab, decoder.log_z)
+            else:
+                n = top_k(decoder.logits, self.n_vocab, n, ids)
+            self._times(decoder, &found[0])
+            for i in range(n - 1, -1, -1):
+                found[i] = found[0]
+                self._take(decoder, ids[i], &found[i])
+        finally:
+            free(ids)
+        return n

@@ -27,6 +27,12 @@ cdef class SegmentData(Record):
     cdef readonly tuple words
 
 
+cdef class WindowData(Record):
+    cdef readonly long long t0, t1
+    cdef readonly float temperature, avg_logprob, entropy, no_speech_prob
+    cdef readonly str verdict
+
+
 cdef class Timings(Record):
     cdef readonly double load_ms, mel_ms, encode_ms, cross_ms, decode_ms, batchd_ms, prompt_ms, sample_ms, total_ms
     cdef readonly int n_encode, n_decode, n_batchd, n_prompt, n_sample, n_fail_p, n_fail_h
@@ -38,3 +44,6 @@ cdef class RunResult(Record):
     cdef readonly tuple segments
     cdef readonly Timings timings
     cdef readonly int n_samples
+    cdef readonly tuple windows
+    cdef readonly tuple vad_segments            # (t0, t1) of each speech region, 10 ms units
+    cdef readonly object seed

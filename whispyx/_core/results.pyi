@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 class Record:
     def as_dict(self) -> dict[str, Any]: ...
@@ -66,6 +66,15 @@ class SegmentData(Record):
         temperature: float = 0,
     ) -> None: ...
 
+class WindowData(Record):
+    t0: int
+    t1: int
+    temperature: float
+    avg_logprob: float
+    entropy: float
+    no_speech_prob: float
+    verdict: Literal["speech", "no_speech", "loop", "failed"]
+
 class Timings(Record):
     load_ms: float
     mel_ms: float
@@ -90,3 +99,6 @@ class RunResult(Record):
     segments: tuple[SegmentData, ...]
     timings: Timings
     n_samples: int
+    windows: tuple[WindowData, ...]
+    vad_segments: tuple[tuple[int, int], ...]
+    seed: int

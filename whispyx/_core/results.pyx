@@ -66,6 +66,16 @@ cdef class SegmentData(Record):
         self.avg_logprob, self.temperature = avg_logprob, temperature
 
 
+cdef class WindowData(Record):
+    """How the decoding of one window went. Times are in units of 10 ms.
+
+    verdict: "speech"; "no_speech": nobody speaks, its text was left out; "loop": the text repeats itself; "failed": no
+    attempt gave a text that passes the tests, the best one was taken.
+    """
+
+    _fields = ("t0", "t1", "temperature", "avg_logprob", "entropy", "no_speech_prob", "verdict")
+
+
 cdef class Timings(Record):
     """Where the time of a run went, in milliseconds, and how often each stage ran.
 
@@ -79,4 +89,5 @@ cdef class Timings(Record):
 cdef class RunResult(Record):
     """What a whole run found."""
 
-    _fields = ("language", "language_probability", "segments", "timings", "n_samples")
+    _fields = ("language", "language_probability", "segments", "timings", "n_samples", "windows", "vad_segments",
+               "seed")

@@ -1,13 +1,15 @@
+from whispyx._core.beam cimport BeamSearch
 from whispyx._core.context cimport Context
+from whispyx._core.emit cimport Emitter
 from whispyx._core.logits cimport LogitRules
 from whispyx._core.params cimport FullParams
-from whispyx._core.results cimport Timings
 from whispyx._core.sequence cimport Decoder, EndRules
 from whispyx._core.state cimport State
 
 
 cdef enum Phase:
     START
+    VAD
     MEL
     LANGUAGE
     SEEK
@@ -34,7 +36,11 @@ cdef class FullRun:
     cdef int lang                   # id, -1: not known yet
     cdef object language_probability
     cdef bint no_timestamps
-    cdef list temperatures, init, segments
+    cdef list temperatures, init, windows
+    cdef list speech                # (t0, t1) of the regions with a voice
+    cdef Emitter emitter
+    cdef BeamSearch beam            # None: greedy
+    cdef bint beams                 # whether this attempt is a beam search
     cdef LogitRules rules
     cdef EndRules ends
     cdef list decoders              # all that any attempt may need
@@ -48,6 +54,7 @@ cdef class FullRun:
 
     cdef int enter(self) except -1
     cdef Phase _start(self) except *
+    cdef Phase _vad(self) except *
     cdef Phase _mel(self) except *
     cdef Phase _language(self) except *
     cdef Phase _seek(self) except *
@@ -60,5 +67,4 @@ cdef class FullRun:
     cdef Phase _advance(self) except *
     cdef int advance_phase(self) except -1
     cdef int _run_phase(self, Phase phase) except -1
-    cdef float _probability(self, const float * row, int token) except? -1.0
-    cdef Timings _timings(self)
+    cdef void be_part(self, long long shift, object time_map) noexcept

@@ -3,7 +3,7 @@ import numpy.typing as npt
 
 from .context import Context
 from .params import FullParams
-from .results import RunResult
+from .results import RunResult, SegmentData
 from .state import State
 
 PHASES: tuple[str, ...]
@@ -18,14 +18,13 @@ class FullRun:
     def step(self) -> str: ...
     def run(self) -> RunResult: ...
     def result(self) -> RunResult: ...
+    @property
+    def segments(self) -> list[SegmentData]: ...
+    @property
+    def lang_id(self) -> int: ...
+    @property
+    def vad_segments(self) -> list[tuple[int, int]]: ...
 
 def full(
     ctx: Context, state: State, params: FullParams, samples: npt.NDArray[np.float32] | None = None
 ) -> RunResult: ...
-def detect_language(
-    ctx: Context,
-    state: State,
-    samples: npt.NDArray[np.float32] | None,
-    n_threads: int = 1,
-    offset_ms: int = 0,
-) -> tuple[int, npt.NDArray[np.float32]]: ...

@@ -1,34 +1,48 @@
 """One whole recognition as a small machine: each phase is one short method that says which phase comes next.
 
-START MEL LANGUAGE, then per window SEEK ENCODE, per temperature ATTEMPT PROMPT STEP… RANK, then EMIT ADVANCE, until
+START VAD MEL LANGUAGE, then per window SEEK ENCODE, per temperature ATTEMPT PROMPT STEP… RANK, then EMIT ADVANCE, until
 DONE. `FullRun.step` runs one phase, which lets a test stop anywhere; `full` runs all. The rules are whisper.cpp
 1.8.5's; docs/differences.md lists where they differ and why.
 """
 
 import logging
 
-from libc.math cimport exp, log
 from libc.string cimport memset
 
 import numpy as np
 
+from whispyx._core.beam cimport BeamSearch
+from whispyx._core.check cimport as_samples
 from whispyx._core.clock cimport now_us
 from whispyx._core.context cimport Context
 from whispyx._core.decode cimport decode_batch
+from whispyx._core.emit cimport Emitter
 from whispyx._core.encode cimport encode_window
-from whispyx._core.lang cimport detect
+from whispyx._core.grammar cimport GrammarState
+from whispyx._core.lang cimport check_pair, detect
 from whispyx._core.logits cimport LogitRules
 from whispyx._core.mel cimport MelSpectrogram
 from whispyx._core.params cimport FullParams
 from whispyx._core.prompt cimport History
-from whispyx._core.results cimport RunResult, Timings
+from whispyx._core.report cimport timings_of, window_of
+from whispyx._core.results cimport RunResult, WindowData
 from whispyx._core.segments cimport cut, ends_with_single_timestamp
 from whispyx._core.sequence cimport Decoder, Token, advance
 from whispyx._core.state cimport Clocks, State
-from whispyx._core.vecmath cimport max_of, sum_exp
+from whispyx._core.vecmath cimport probability_of
 
 from whispyx._core.prompt import start as start_history, task_tokens
-from whispyx.errors import Aborted, AudioError, ComputeError, ComputeMemoryError, StateError, error_for
+from whispyx._core.vad.prepass import find_speech
+from whispyx.errors import (
+    Aborted,
+    AudioError,
+    ComputeError,
+    ComputeMemoryError,
+    ParamsError,
+    StateError,
+    WhispyxError,
+    error_for,
+)
 from whispyx.languages import CODES, lang_id
 
 _logger = logging.getLogger("whispyx.core")
@@ -41,15 +55,9 @@ cdef enum:
     DISTIL_V3_VOCAB = 51866         # … those of this vocabulary with them
 
 # whisper_full's status for a failure in a phase; a decoder that fails on the prompt is -8, on a later token -9.
-FAILED_IN = {<int>MEL: -2, <int>LANGUAGE: -3, <int>ENCODE: -6, <int>PROMPT: -8, <int>STEP: -9}
+FAILED_IN = {<int>VAD: -1, <int>MEL: -2, <int>LANGUAGE: -3, <int>ENCODE: -6, <int>PROMPT: -8, <int>STEP: -9}
 
-PHASES = ("START", "MEL", "LANGUAGE", "SEEK", "ENCODE", "ATTEMPT", "PROMPT", "STEP", "RANK", "EMIT", "ADVANCE", "DONE")
-
-
-cdef int check_pair(Context ctx, State state) except -1:
-    if state.ctx is not ctx:
-        raise StateError("the state was made from another model")
-    return 0
+PHASES = ("START", "VAD", "MEL", "LANGUAGE", "SEEK", "ENCODE", "ATTEMPT", "PROMPT", "STEP", "RANK", "EMIT", "ADVANCE", "DONE")
 
 
 cdef class FullRun:
@@ -77,7 +85,8 @@ cdef class FullRun:
             self.n_samples = <int>min(<long long>samples.size, <long long>(2**31 - 1))
         self.ctx, self.state, self.params = ctx, state, params.copy()
         self.samples = samples
-        self.segments = []
+        self.emitter = Emitter(ctx, state, self.params, samples, None)
+        self.windows, self.speech = [], []
         self.lang = self.encoded_seek = -1
         self.next = START
         self.started_us = now_us()
@@ -94,9 +103,11 @@ cdef class FullRun:
         between windows.
         """
         self.enter()
+        self.state.abort.callback = self.params.get("abort_callback")
         try:
             self.advance_phase()
         finally:
+            self.state.abort.callback = None
             self.state.leave()
         return PHASES[<int>self.next]
 
@@ -107,8 +118,11 @@ cdef class FullRun:
         try:
             while self.next != DONE:
                 self.advance_phase()
-        except Aborted as stop:
-            stop.partial = self.result()
+        except BaseException as error:
+            try:
+                error.partial = self.result()
+            except AttributeError:
+                pass    # an exception of the caller's own that takes no attributes; `segments` still has them
             raise
         finally:
             self.state.abort.callback = None
@@ -133,8 +147,8 @@ cdef class FullRun:
         cdef Phase phase = self.next
         try:
             self._run_phase(phase)
-        except (Aborted, ComputeError) as error:
-            if error.code is None:
+        except WhispyxError as error:
+            if error.code is None and (phase == VAD or isinstance(error, (Aborted, ComputeError))):
                 error.code, error.where = FAILED_IN.get(<int>phase), "whisper_full"
             raise
         return 0
@@ -142,6 +156,8 @@ cdef class FullRun:
     cdef int _run_phase(self, Phase phase) except -1:
         if phase == START:
             self.next = self._start()
+        elif phase == VAD:
+            self.next = self._vad()
         elif phase == MEL:
             self.next = self._mel()
         elif phase == LANGUAGE:
@@ -177,18 +193,48 @@ cdef class FullRun:
             while t < 1.0 + 1e-6:
                 self.temperatures.append(t)
                 t += <float>p.get("temperature_inc")
-        self.decoders = [Decoder(i, self.ctx.hparams.n_text_ctx) for i in range(p.get("best_of"))]
-        for i in range(len(self.decoders)):
+        n = p.get("best_of")
+        self.beam = None
+        if p.get("strategy") == "beam_search":
+            n = max(n, p.get("beam_size"))
+            self.beam = BeamSearch(p.get("beam_size"), self.ctx.hparams.n_text_ctx, p.get("patience"),
+                                   p.get("reference_sampling"))
+        elif p.get("patience") > 0:
+            raise ParamsError("patience is for beam search; the strategy is greedy")
+        self.decoders = [Decoder(i, self.ctx.hparams.n_text_ctx) for i in range(n)]
+        for i in range(n):
             (<Decoder>self.decoders[i]).rng.seed((p.get("seed") + i) % 2**32)
+        if (p.get("dtw") or p.get("word_timestamps")) and not self.ctx.aheads:
+            raise ParamsError("dtw and word_timestamps need alignment heads: give them to the model with set_aheads")
         memset(&self.state.clocks, 0, sizeof(Clocks))
         self.state.audio_ctx = p.get("audio_ctx")
-        if self.samples is not None and self.n_samples == 0:
+        if self.samples is not None:
+            self.samples = np.asarray(as_samples(self.samples))
+            self.emitter.samples = self.samples
+            if self.n_samples == 0:
+                return DONE
+        if p.get("vad"):
+            return VAD
+        return MEL
+
+    cdef Phase _vad(self) except *:
+        """Keep the parts of the recording in which somebody speaks."""
+        cdef FullParams p = self.params
+        if self.samples is None:
+            raise AudioError("voice activity is found in samples; a ready spectrogram has none")
+        if p.get("vad_model_path") is None:
+            raise ParamsError("vad needs vad_model_path, the file of a voice activity model")
+        self.speech, heard, self.emitter.time_map = find_speech(
+            self.state, self.samples, p.get("vad_model_path"), p.get("vad_params"), self.n_threads)
+        if not self.speech:
             return DONE
+        self.samples = self.emitter.samples = heard
         return MEL
 
     cdef Phase _mel(self) except *:
         cdef FullParams p = self.params
         cdef long long start = now_us()
+        self.emitter.start()
         if self.samples is not None:
             self.state.mel = None
             self.state.mel = MelSpectrogram.of_samples(self.samples, self.ctx.filters, self.n_threads)
@@ -258,13 +304,22 @@ cdef class FullRun:
         return ATTEMPT
 
     cdef Phase _attempt(self) except *:
+        cdef FullParams p = self.params
         cdef Decoder decoder
         cdef int i
         self.temperature = self.temperatures[self.i_temperature]
-        self.n_active = 1 if self.temperature < 1e-6 else len(self.decoders)
+        self.n_active = p.get("best_of")
+        if self.temperature < 1e-6:
+            self.n_active = p.get("beam_size") if self.beam is not None else 1
+        # Continuations that are not drawn at random are the same at every temperature.
+        self.beams = self.beam is not None and (self.temperature < 1e-6 or self.beam.draw)
+        if self.beam is not None:
+            self.beam.reset()
         for i in range(self.n_active):
             decoder = self.decoders[i]
             decoder.reset()
+            if p.get("grammar") is not None:
+                decoder.grammar = p.get("grammar").start(self.ctx.vocab)
         self.best = None
         self.i_step = 0
         self.ends.seek = self.seek
@@ -289,7 +344,7 @@ cdef class FullRun:
         for i in range(self.n_prompt):
             state.batch.add(prompt[i], i, 1, i == sot or i == self.n_prompt - 1)
         decode_batch(state, self.n_threads)
-        self.no_speech_prob = self._probability(state.logit_rows, self.ctx.vocab.nosp)
+        self.no_speech_prob = probability_of(state.logit_rows, self.ctx.hparams.n_vocab, self.ctx.vocab.nosp)
         self.rules.process(first, state.logit_rows + <size_t>(state.n_logits - 1) * self.ctx.hparams.n_vocab,
                            self.temperature)
         for i in range(1, self.n_active):
@@ -298,16 +353,6 @@ cdef class FullRun:
             state.kv_self.seq_cp(0, i)
         return STEP
 
-    cdef float _probability(self, const float * row, int token) except? -1.0:
-        """Softmax of one token over an unfiltered row of logits."""
-        cdef int n = self.ctx.hparams.n_vocab
-        cdef float top
-        cdef double total
-        with nogil:
-            top = max_of(row, n)
-            total = sum_exp(row, n, top)
-        return <float>exp(row[token] - top - log(total))
-
     cdef Phase _step(self) except *:
         cdef State state = self.state
         cdef Decoder decoder
@@ -315,16 +360,22 @@ cdef class FullRun:
         cdef int i, row = 0
         cdef long long start = now_us()
         state.batch.clear()
+        if self.beams:
+            state.clocks.n_sample += self.beam.step(self.decoders, self.n_active, self.rules, state.kv_self,
+                                                    self.i_step, &self.ends)
         for i in range(self.n_active):
             decoder = self.decoders[i]
+            if not self.beams and not decoder.completed and not decoder.failed:
+                self.rules.sample(decoder, self.temperature, &token)
+                state.clocks.n_sample += 1
+                decoder.append(&token)
+                advance(decoder, self.i_step, &self.ends)
             if decoder.completed or decoder.failed:
                 continue
-            self.rules.sample(decoder, self.temperature, &token)
-            state.clocks.n_sample += 1
-            decoder.append(&token)
-            advance(decoder, self.i_step, &self.ends)
-            if not decoder.completed and not decoder.failed:
-                state.batch.add(token.id, self.n_prompt + self.i_step, <unsigned int>1 << i, True)
+            token = decoder.tokens[decoder.n_tokens - 1]
+            if decoder.grammar is not None:
+                (<GrammarState>decoder.grammar).accept(token.id)
+            state.batch.add(token.id, self.n_prompt + self.i_step, <unsigned int>1 << i, True)
         self.i_step += 1
         state.clocks.sample_us += now_us() - start
         if state.batch.n_tokens == 0 or self.i_step >= self.ends.max_steps:
@@ -345,8 +396,8 @@ cdef class FullRun:
         cdef FullParams p = self.params
         cdef Decoder decoder
         cdef bint looped
-        for i in range(self.n_active):
-            decoder = self.decoders[i]
+        for decoder in self.beam.finished if self.beam is not None and self.beam.finished else (
+                self.decoders[:self.n_active]):
             looped = decoder.failed
             decoder.rank(p.get("length_penalty"), p.get("entropy_thold"))
             if decoder.failed and not looped:
@@ -365,18 +416,21 @@ cdef class FullRun:
         cdef FullParams p = self.params
         cdef Decoder best = self.best
         cdef History history = self.state.history
+        cdef WindowData window
         cdef int i
-        if self.no_speech_prob > p.get("no_speech_thold") and best.avg_logprobs < p.get("logprob_thold"):
+        silent = self.no_speech_prob > p.get("no_speech_thold") and best.avg_logprobs < p.get("logprob_thold")
+        window = window_of(best, self.ctx.vocab, self.seek, self.seek_end, self.temperature, self.no_speech_prob,
+                           silent)
+        window.t0, window.t1 = self.emitter.place(window.t0), self.emitter.place(window.t1)
+        self.windows.append(window)
+        if silent:
             return ADVANCE      # nobody speaks in this window
         history.rolling = ([] if p.get("carry_initial_prompt") else history.used) + [
             best.tokens[i].id for i in range(best.n_tokens)]
         found = cut(best, self.ctx.vocab, self.seek, self.seek_end, self.no_speech_prob, self.temperature,
                     p.get("print_special"), p.get("single_segment"), p.get("tdrz_enable"))
-        callback = p.get("new_segment_callback")
-        for segment in found:
-            self.segments.append(segment)
-            if callback is not None:
-                callback([segment])
+        self.emitter.window(found, self.seek, min(best.seek_delta, self.seek_end - self.seek), self.lang,
+                            self.n_threads)
         return ADVANCE
 
     cdef Phase _advance(self) except *:
@@ -388,6 +442,25 @@ cdef class FullRun:
         self.seek += delta if delta > 0 else FRAMES_PER_WINDOW
         return SEEK
 
+    cdef void be_part(self, long long shift, object time_map) noexcept:
+        """Make this a run over a part of a recording that begins at `shift` (10 ms units)."""
+        self.emitter.shift, self.emitter.time_map = shift, time_map
+
+    @property
+    def segments(self) -> list:
+        """The segments so far; the list grows while the run goes on."""
+        return self.emitter.segments
+
+    @property
+    def lang_id(self) -> int:
+        """Id of the language, -1 while it is not known."""
+        return self.lang
+
+    @property
+    def vad_segments(self) -> list:
+        """Start and end of the speech regions in units of 10 ms; empty without `vad`."""
+        return self.speech
+
     def result(self) -> RunResult:
         """Return what has been recognised so far."""
         if self.state is None:
@@ -395,21 +468,11 @@ cdef class FullRun:
         cdef RunResult out = RunResult.__new__(RunResult)
         out.language = CODES[self.lang] if self.lang >= 0 else None
         out.language_probability = self.language_probability
-        out.segments = tuple(self.segments)
-        out.timings = self._timings()
+        out.segments = tuple(self.emitter.segments)
+        out.timings = timings_of(self.state, self.started_us)
         out.n_samples = self.n_samples
-        return out
-
-    cdef Timings _timings(self):
-        cdef Timings out = Timings.__new__(Timings)
-        cdef Clocks * c = &self.state.clocks
-        out.load_ms = self.ctx.load_ms
-        out.mel_ms, out.encode_ms, out.cross_ms = c.mel_us / 1e3, c.encode_us / 1e3, c.cross_us / 1e3
-        out.decode_ms, out.batchd_ms, out.prompt_ms = c.decode_us / 1e3, c.batchd_us / 1e3, c.prompt_us / 1e3
-        out.sample_ms = c.sample_us / 1e3
-        out.total_ms = (now_us() - self.started_us) / 1e3
-        out.n_encode, out.n_decode, out.n_batchd, out.n_prompt = c.n_encode, c.n_decode, c.n_batchd, c.n_prompt
-        out.n_sample, out.n_fail_p, out.n_fail_h = c.n_sample, c.n_fail_p, c.n_fail_h
+        out.windows, out.vad_segments = tuple(self.windows), tuple(self.speech)
+        out.seed = self.params.get("seed")
         return out
 
 
@@ -435,26 +498,3 @@ def full(Context ctx, State state, FullParams params, samples=None) -> RunResult
         The state is closed or in use.
     """
     return FullRun(ctx, state, params, samples).run()
-
-
-def detect_language(Context ctx not None, State state not None, samples, int n_threads=1, int offset_ms=0):
-    """Return (language id, float32 probabilities (n_languages,)) of the 30 s from `offset_ms` on.
-
-    `samples` is float32 (n_samples,), or None to use the state's spectrogram.
-
-    Raises
-    ------
-    ComputeError
-        There is no audio at the offset.
-    """
-    ctx.check_open()
-    check_pair(ctx, state)
-    state.enter()
-    try:
-        if samples is not None:
-            state.mel = None
-            state.mel = MelSpectrogram.of_samples(samples, ctx.filters, n_threads)
-        state.audio_ctx = 0
-        return detect(state, offset_ms // 10, n_threads)
-    finally:
-        state.leave()

@@ -17,13 +17,21 @@ cdef class Decoder:
     cdef int result_len         # tokens that count: up to the last timestamp, or all
     cdef int seek_delta         # frames that the window's text covers
     cdef bint failed, completed, has_ts
+    cdef bint looped            # failed because its tokens repeat
+    cdef double sum_all         # log probability of all tokens so far; beams are compared by it
+    cdef object grammar         # GrammarState, or None
     cdef double sum_logprobs, avg_logprobs, entropy, score
     cdef float * logits         # processed row of the next token; owned by the state
     cdef double log_z           # log of the sum of exp(logits)
     cdef Rng rng
     cdef void reset(self) noexcept
+    cdef void follow(self, Decoder other) noexcept
+    cdef bint same_tokens(self, Decoder other) noexcept
     cdef int append(self, const Token * token) except -1
     cdef void rank(self, float length_penalty, float entropy_thold) noexcept
+
+
+cdef int repeats(Decoder decoder, int eot) noexcept
 
 
 cdef struct EndRules:

@@ -5,12 +5,15 @@ Rules of Radford et al. 2022, section 4.5, in whisper.cpp's form.
 
 from libc.math cimport INFINITY, log, pow
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
 
 from whispyx._core.sampling cimport Rng
 
 cdef enum:
     FRAMES_PER_WINDOW = 3000
     ENTROPY_TOKENS = 32
+    N_TEXT = 512            # more than a window can hold
+    LONGEST_PIECE = 16
 
 
 cdef class Decoder:
@@ -28,16 +31,35 @@ cdef class Decoder:
     cdef void reset(self) noexcept:
         self.n_tokens = self.result_len = 0
         self.seek_delta = FRAMES_PER_WINDOW
-        self.failed = self.completed = self.has_ts = False
+        self.failed = self.completed = self.has_ts = self.looped = False
         self.sum_logprobs = self.avg_logprobs = self.score = -INFINITY
         self.entropy = 0.0
         self.logits = NULL
+        self.sum_all = 0.0
+        self.grammar = None
+
+    cdef void follow(self, Decoder other) noexcept:
+        """Take over what another decoder has said. Its generator and its row of logits stay its own."""
+        self.n_tokens, self.result_len, self.seek_delta = other.n_tokens, other.result_len, other.seek_delta
+        self.failed, self.completed, self.has_ts = other.failed, other.completed, other.has_ts
+        self.sum_all, self.grammar = other.sum_all, other.grammar
+        memcpy(self.tokens, other.tokens, other.n_tokens * sizeof(Token))
+
+    cdef bint same_tokens(self, Decoder other) noexcept:
+        cdef int i
+        if self.n_tokens != other.n_tokens:
+            return False
+        for i in range(self.n_tokens):
+            if self.tokens[i].id != other.tokens[i].id:
+                return False
+        return True
 
     cdef int append(self, const Token * token) except -1:
         if self.n_tokens >= self.capacity:
             raise IndexError("a decoder ran past its text context")
         self.tokens[self.n_tokens] = token[0]
         self.n_tokens += 1
+        self.sum_all += token.plog
         return 0
 
     cdef void rank(self, float length_penalty, float entropy_thold) noexcept:
@@ -63,7 +85,25 @@ cdef class Decoder:
             # Each of the `same` equal tokens adds its share of -p log p.
             self.entropy -= log(<double>same / (n - first)) / (n - first)
         if n > ENTROPY_TOKENS and self.entropy < entropy_thold:
-            self.failed = True
+            self.failed = self.looped = True
+
+
+cdef int repeats(Decoder decoder, int eot) noexcept:
+    """Return how often in a row a piece of 1 to 16 text tokens is said, the largest count of any piece."""
+    cdef int size, start, again, i, n = 0, most = 1
+    cdef int text[N_TEXT]
+    for i in range(decoder.n_tokens):
+        if decoder.tokens[i].id < eot and n < N_TEXT:
+            text[n] = decoder.tokens[i].id
+            n += 1
+    for size in range(1, LONGEST_PIECE + 1):
+        for start in range(n):
+            again, i = 1, start
+            while i + 2 * size <= n and memcmp(&text[i], &text[i + size], size * sizeof(int)) == 0:
+                again += 1
+                i += size
+            most = max(most, again)
+    return most
 
 
 cdef void advance(Decoder decoder, int i, const EndRules * rules) noexcept:

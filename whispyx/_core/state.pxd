@@ -52,6 +52,8 @@ cdef class State:
 
     cdef History history                # text of earlier windows and runs
     cdef Clocks clocks
+    cdef object voice                   # VadModel of the last run that used one, kept for the next
+    cdef object voice_key               # which file that was
 
     cdef int check_made(self) except -1
     cdef int check_process(self) except -1

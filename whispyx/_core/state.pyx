@@ -396,6 +396,9 @@ cdef class State:
             self.pool.close()
         for backend in self.backends or ():
             backend.close()
+        if self.voice is not None:
+            self.voice.close()
+            self.voice = None
         self.weights = None
         self.mel = None
         self.encoded_ctx = self.n_logits = 0

@@ -4,8 +4,11 @@
 relative error is below 2e-7.
 """
 
+from libc.math cimport exp, log
+
 cdef extern from *:
     """
+    #include <math.h>
     #include <stdint.h>
     #include <string.h>
 
@@ -74,10 +77,29 @@ cdef extern from *:
         for (int i = 0; i < n; i++) if (x[i] == top) return i;
         return 0;
     }
+
+    #define WX_BLOCK 256
+
+    static int wx_top_k(const float * x, int n, int k, int * found) {
+        int count = 0;
+        for (int start = 0; start < n; start += WX_BLOCK) {
+            int size = n - start < WX_BLOCK ? n - start : WX_BLOCK;
+            /* Most blocks hold nothing that is large enough, which one fast pass shows. */
+            if (count == k && !(wx_max(x + start, size) > x[found[k - 1]])) continue;
+            for (int i = start; i < start + size; i++) {
+                if (!(x[i] > -INFINITY) || (count == k && !(x[i] > x[found[k - 1]]))) continue;
+                int at = count < k ? count++ : k - 1;
+                while (at > 0 && x[i] > x[found[at - 1]]) { found[at] = found[at - 1]; at--; }
+                found[at] = i;
+            }
+        }
+        return count;
+    }
     """
     float wx_max(const float * x, int n) noexcept nogil
     double wx_sum_exp(const float * x, int n, float top) noexcept nogil
     int wx_arg_max(const float * x, int n) noexcept nogil
+    int wx_top_k(const float * x, int n, int k, int * found) noexcept nogil
 
 
 cdef float max_of(const float * x, int n) noexcept nogil:
@@ -93,3 +115,17 @@ cdef double sum_exp(const float * x, int n, float top) noexcept nogil:
 cdef int arg_max(const float * x, int n) noexcept nogil:
     """Index of the largest of n >= 1 values, the lowest one on ties."""
     return wx_arg_max(x, n)
+
+
+cdef int top_k(const float * x, int n, int k, int * found) noexcept nogil:
+    """Put the indexes of the k >= 1 largest values into `found`, largest first, the lowest index first on ties.
+
+    Returns how many there are: -inf is never taken.
+    """
+    return wx_top_k(x, n, k, found)
+
+
+cdef float probability_of(const float * row, int n, int i) noexcept nogil:
+    """Softmax of n >= 1 logits at i."""
+    cdef float top = wx_max(row, n)
+    return <float>exp(row[i] - top - log(wx_sum_exp(row, n, top)))

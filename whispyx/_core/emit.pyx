@@ -1,0 +1,131 @@
+"""What happens to a window's segments before the caller sees them: token times, wrapping, alignment, words, and the
+way back from the time line without silence. Order of whisper.cpp 1.8.5, but with alignment in front of the callbacks,
+so that each segment is given out once, complete and in order.
+"""
+
+from whispyx._core.align.energy cimport TokenClock
+from whispyx._core.context cimport Context
+from whispyx._core.params cimport FullParams
+from whispyx._core.results cimport SegmentData, TokenData, WordData
+from whispyx._core.state cimport State
+
+from whispyx._core.align.align import align_window
+from whispyx._core.align.words import words_of
+from whispyx._core.align.wrap import wrap
+
+
+def clock(long long t) -> str:
+    """Return a time given in units of 10 ms as HH:MM:SS.mmm."""
+    cdef long long ms = 10 * t
+    return f"{ms // 3600000:02d}:{ms // 60000 % 60:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}"
+
+
+cdef void shift_segment(SegmentData segment, long long shift):
+    """Move a segment, its tokens and words by `shift` times 10 ms."""
+    cdef TokenData token
+    cdef WordData word
+    segment.t0 += shift
+    segment.t1 += shift
+    for token in segment.tokens:
+        if token.t0 >= 0:
+            token.t0 += shift
+            token.t1 += shift
+        if token.t_dtw >= 0:
+            token.t_dtw += shift
+            token.t_dtw_end += shift
+    for word in segment.words:
+        word.t0 += shift / 100
+        word.t1 += shift / 100
+
+
+cdef class Emitter:
+    """Finishes segments and hands them to the caller, in order.
+
+    Parameters
+    ----------
+    ctx, state, params
+        Those of the run.
+    samples
+        What is recognised, float32 (n,); None when the run began with a spectrogram.
+    time_map
+        Way back to the recording when silence was cut out of `samples`, or None.
+    """
+
+    def __cinit__(self, Context ctx, State state, FullParams params, samples, time_map):
+        self.ctx, self.state, self.params, self.samples = ctx, state, params, samples
+        self.time_map = time_map
+        self.segments = []
+        self.clock = None
+
+    cdef int start(self) except -1:
+        """Get ready: samples and time map will not change any more."""
+        if self.params.get("token_timestamps"):
+            self.clock = TokenClock(self.samples, self.params.get("thold_pt"), self.params.get("thold_ptsum"),
+                                    self.ctx.vocab)
+        return 0
+
+    cdef int window(self, list found, int seek, int n_frames, int lang, int n_threads) except -1:
+        """Finish the segments of the window that starts at frame `seek` and give them out."""
+        cdef list batches = [self.dress(segment) for segment in found]
+        cdef SegmentData piece
+        pieces = [piece for batch in batches for piece in batch]
+        if pieces and (self.params.get("dtw") or self.params.get("word_timestamps")):
+            align_window(self.state, pieces, seek, n_frames, lang, n_threads)
+        if self.params.get("word_timestamps"):
+            for piece in pieces:
+                piece.words = words_of(piece, self.samples, self.ctx.vocab)
+        for piece in pieces:
+            self.to_recording(piece)
+        for batch in batches:
+            self.give_out(batch)
+        return 0
+
+    cdef list dress(self, object segment):
+        """Give a segment's tokens their times, and cut it where it is too long. Cutting needs the times."""
+        if self.clock is None:
+            return [segment]
+        (<TokenClock>self.clock).times(segment)
+        if self.params.get("max_len") == 0:
+            return [segment]
+        return wrap(segment, self.params.get("max_len"), self.params.get("split_on_word"), self.ctx.vocab)
+
+    cdef long long place(self, long long t) except? -1:
+        """Return where the time t of `samples` lies in the recording, 10 ms units."""
+        t += self.shift
+        return t if self.time_map is None else self.time_map.segment_t0(t)
+
+    cdef int to_recording(self, object piece) except -1:
+        """Turn the times of a segment, its tokens and words into those of the recording."""
+        cdef SegmentData segment = piece
+        cdef TokenData token
+        cdef WordData word
+        if self.shift == 0 and self.time_map is None:
+            return 0
+        shift_segment(segment, self.shift)
+        to = self.time_map
+        if to is None:
+            return 0
+        segment.t0, segment.t1 = to.segment(segment.t0, segment.t1)
+        for token in segment.tokens:
+            if token.t0 >= 0:
+                token.t0, token.t1 = to.token(token.t0, token.t1)
+            if token.t_dtw >= 0:
+                token.t_dtw, token.t_dtw_end = to.token(token.t_dtw, max(token.t_dtw, token.t_dtw_end))
+        for word in segment.words:
+            word.t0, word.t1 = to.seconds(word.t0), to.seconds(word.t1)
+        return 0
+
+    cdef int give_out(self, list pieces) except -1:
+        cdef SegmentData piece
+        if self.params.get("print_realtime"):
+            for piece in pieces:
+                text = piece.text.decode("utf-8", "replace")
+                if self.params.get("print_timestamps"):
+                    print(f"[{clock(piece.t0)} --> {clock(piece.t1)}]  {text}", flush=True)
+                else:
+                    print(text, end="", flush=True)
+        self.segments.extend(pieces)
+        callback = self.params.get("new_segment_callback")
+        if callback is not None:
+            callback(list(pieces))
+        return 0
