@@ -9,8 +9,6 @@ from whispyx._core.params cimport FullParams
 from whispyx._core.results cimport SegmentData, TokenData, WordData
 from whispyx._core.state cimport State
 
-from whispyx._core.align.align import align_window
-from whispyx._core.align.words import words_of
 from whispyx._core.align.wrap import wrap
 
 
@@ -70,8 +68,12 @@ cdef class Emitter:
         cdef SegmentData piece
         pieces = [piece for batch in batches for piece in batch]
         if pieces and (self.params.get("dtw") or self.params.get("word_timestamps")):
+            from whispyx._core.align.align import align_window
+
             align_window(self.state, pieces, seek, n_frames, lang, n_threads)
         if self.params.get("word_timestamps"):
+            from whispyx._core.align.words import words_of
+
             for piece in pieces:
                 piece.words = words_of(piece, self.samples, self.ctx.vocab)
         for piece in pieces:

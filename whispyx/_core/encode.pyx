@@ -8,7 +8,14 @@ from whispyx._core.graph.conv cimport ConvGraph, build_conv
 from whispyx._core.graph.cross cimport build_cross
 from whispyx._core.graph.encoder cimport build_encoder
 from whispyx._core.state cimport State
-from whispyx._ggml.ggml cimport ggml_cgraph, ggml_tensor, ggml_view_tensor
+from whispyx._ggml.ggml cimport (
+    GGML_TYPE_F32,
+    ggml_cgraph,
+    ggml_new_tensor_2d,
+    ggml_set_input,
+    ggml_tensor,
+    ggml_view_tensor,
+)
 from whispyx._ggml.ggml_backend cimport ggml_backend_sched_reset, ggml_backend_tensor_set
 
 from whispyx.errors import ParamsError, StateError
@@ -78,6 +85,28 @@ cdef int run_cross(State state, int n_threads) except -1:
         state.kv_cross, state.hp.n_text_layer, state.hp.n_text_head, state.flash)
     state.alloc(state.sched_cross, graph, "the cross-attention cache's graph")
     return state.compute(state.sched_cross, graph, n_threads)
+
+
+cdef int cross_of(State state, const float[:, ::1] encoder, int n_threads) except -1:
+    """Fill the cross-attention cache from an encoder output (n_ctx, n_state) that was computed elsewhere."""
+    cdef long long start = now_us()
+    cdef ggml_cgraph * graph
+    cdef ggml_tensor * x
+    state.encoded_ctx = 0
+    state.n_logits = 0
+    state.conv_out = state.encoder.out = NULL
+    ggml_backend_sched_reset(state.sched_cross.ptr)
+    state.meta_cross.reset()
+    x = ggml_new_tensor_2d(state.meta_cross.ptr, GGML_TYPE_F32, encoder.shape[1], encoder.shape[0])
+    ggml_set_input(x)
+    graph = build_cross(state.meta_cross.ptr, state.weights, x, state.kv_cross, state.hp.n_text_layer,
+                        state.hp.n_text_head, state.flash)
+    state.alloc(state.sched_cross, graph, "the cross-attention cache's graph")
+    ggml_backend_tensor_set(x, &encoder[0, 0], 0, <size_t>encoder.shape[0] * encoder.shape[1] * sizeof(float))
+    state.compute(state.sched_cross, graph, n_threads)
+    state.encoded_ctx = <int>encoder.shape[0]
+    state.clocks.cross_us += now_us() - start
+    return 0
 
 
 cdef int encode_window(State state, int offset, int n_threads) except -1:

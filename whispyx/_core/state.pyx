@@ -314,13 +314,15 @@ cdef class State:
             return self._read_f32(self.conv_out)
         if kind == "encoder" and not number:
             return self._read_f32(self.encoder.out)
-        if kind == "enc" and self.debug and 0 <= layer < self.hp.n_audio_layer:
+        if kind == "enc" and self.debug and self.encoder.out != NULL and 0 <= layer < self.hp.n_audio_layer:
             return self._read_f32(self.encoder.block[layer])
         if kind in ("cross_k", "cross_v") and 0 <= layer < self.hp.n_text_layer:
             return self._read_cross(kind == "cross_k", layer)
         raise ParamsError(f"there is no tensor {name!r}")
 
     cdef object _read_f32(self, ggml_tensor * tensor):
+        if tensor == NULL:
+            raise StateError("the encoder's output was given from outside: the encoder has not run")
         out = np.empty((tensor.ne[1], tensor.ne[0]), dtype=np.float32)
         cdef float[:, ::1] view = out
         ggml_backend_tensor_get(tensor, &view[0, 0], 0, ggml_nbytes(tensor))
