@@ -18,8 +18,8 @@ from tests.oracle import mel as oracle_mel
 from tests.oracle.greedy import LANGUAGES, Transcriber, Transcript
 from tests.oracle.rules import Settings
 from tests.oracle.tiny_model import TinyModel, speechlike
-from whispyx._core.params import FullParams
 from whispyx._core.lang import detect_language
+from whispyx._core.params import FullParams
 from whispyx._core.run import full
 
 FLASH = pytest.mark.parametrize("flash_attn", [False, True], ids=["plain", "flash"])

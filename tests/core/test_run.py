@@ -11,9 +11,9 @@ import pytest
 from tests.core.tiny import pair
 from tests.oracle.tiny_model import TinyModel
 from whispyx._core.context import Context
+from whispyx._core.lang import detect_language
 from whispyx._core.params import FullParams
 from whispyx._core.results import SegmentData
-from whispyx._core.lang import detect_language
 from whispyx._core.run import FullRun, full
 from whispyx._core.state import State
 from whispyx.errors import Aborted, AudioError, LanguageError, ParamsError

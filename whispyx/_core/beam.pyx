@@ -1,3 +1,4 @@
+# distutils: language = c++
 """Beam search: after every step the best continuations of all decoders take the decoders' places.
 
 Every running decoder offers its `size` most probable next tokens. All offers are ordered by the log probability of the

@@ -1,3 +1,4 @@
+# distutils: language = c++
 """From a row of logits to the next token: what may not be said, when a timestamp must come, and the choice.
 
 The order of the rules is whisper.cpp's (`whisper_process_logits`), which follows the reference decoding of
@@ -13,12 +14,11 @@ import numpy as np
 from whispyx._core.grammar cimport GrammarState
 from whispyx._core.segments cimport record
 from whispyx._core.sequence cimport Decoder, Token
-from whispyx._core.suppress cimport RegexSuppressor
 from whispyx._core.vecmath cimport arg_max, max_of, sum_exp, top_k
 from whispyx._core.vocab cimport Vocab
 
 from whispyx.constants import CHUNK_SIZE
-from whispyx.errors import ComputeError
+from whispyx.errors import ComputeError, ParamsError
 
 # Signs that are not speech; suppressed with and without a space in front when they are one token.
 NON_SPEECH = (
@@ -79,7 +79,7 @@ cdef class LogitRules:
         self.filter = params.logits_filter_callback
         self.regex = None
         if params.suppress_regex is not None:
-            self.regex = RegexSuppressor(vocab, params.suppress_regex, params.suppress_regex_search)
+            raise ParamsError("suppress_regex is not there yet")
         self.grammar_penalty = params.grammar_penalty
         never = {vocab.not_, vocab.sot, vocab.nosp, vocab.translate, vocab.transcribe, vocab.prev}
         if not params.tdrz_enable:
@@ -127,7 +127,7 @@ cdef class LogitRules:
         for i in range(decoder.n_tokens):
             ids[i] = decoder.tokens[i].id
         try:
-            (<RegexSuppressor>self.regex).apply(ids, decoder.n_tokens, row)
+            pass
         finally:
             free(ids)
         return 0

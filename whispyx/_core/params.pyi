@@ -4,6 +4,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .grammar import Grammar
 from .results import SegmentData, TokenData
 
 FIELDS: dict[str, tuple[Any, Callable[[str, Any], Any]]]
@@ -62,7 +63,7 @@ class FullParams:
     best_of: int
     beam_size: int
     patience: float
-    grammar: Any
+    grammar: Grammar | None
     grammar_penalty: float
     vad: bool
     vad_model_path: str | None

@@ -3,6 +3,7 @@
 import math
 import os
 
+from whispyx._core.grammar import Grammar
 from whispyx.constants import MAX_DECODERS
 from whispyx.errors import ParamsError
 from whispyx.languages import CODES, lang_id
@@ -104,7 +105,7 @@ def _path(name, value):
 
 
 def _grammar(name, value):
-    if value is not None and not callable(getattr(value, "start", None)):
+    if value is not None and not isinstance(value, Grammar):
         raise ParamsError(f"{name} must be a Grammar or None, not {value!r}")
     return value
 

@@ -1,3 +1,4 @@
+# distutils: language = c++
 """One whole recognition as a small machine: each phase is one short method that says which phase comes next.
 
 START VAD MEL LANGUAGE, then per window SEEK ENCODE, per temperature ATTEMPT PROMPT STEP… RANK, then EMIT ADVANCE, until
@@ -18,7 +19,7 @@ from whispyx._core.context cimport Context
 from whispyx._core.decode cimport decode_batch
 from whispyx._core.emit cimport Emitter
 from whispyx._core.encode cimport encode_window
-from whispyx._core.grammar cimport GrammarState
+from whispyx._core.grammar cimport Grammar, GrammarState
 from whispyx._core.lang cimport check_pair, detect
 from whispyx._core.logits cimport LogitRules
 from whispyx._core.mel cimport MelSpectrogram
@@ -33,16 +34,8 @@ from whispyx._core.vecmath cimport probability_of
 
 from whispyx._core.prompt import start as start_history, task_tokens
 from whispyx._core.vad.prepass import find_speech
-from whispyx.errors import (
-    Aborted,
-    AudioError,
-    ComputeError,
-    ComputeMemoryError,
-    ParamsError,
-    StateError,
-    WhispyxError,
-    error_for,
-)
+from whispyx.errors import Aborted, AudioError, ComputeError, ComputeMemoryError
+from whispyx.errors import ParamsError, StateError, WhispyxError, error_for
 from whispyx.languages import CODES, lang_id
 
 _logger = logging.getLogger("whispyx.core")
@@ -57,7 +50,8 @@ cdef enum:
 # whisper_full's status for a failure in a phase; a decoder that fails on the prompt is -8, on a later token -9.
 FAILED_IN = {<int>VAD: -1, <int>MEL: -2, <int>LANGUAGE: -3, <int>ENCODE: -6, <int>PROMPT: -8, <int>STEP: -9}
 
-PHASES = ("START", "VAD", "MEL", "LANGUAGE", "SEEK", "ENCODE", "ATTEMPT", "PROMPT", "STEP", "RANK", "EMIT", "ADVANCE", "DONE")
+PHASES = ("START", "VAD", "MEL", "LANGUAGE", "SEEK", "ENCODE", "ATTEMPT", "PROMPT", "STEP", "RANK", "EMIT", "ADVANCE",
+          "DONE")
 
 
 cdef class FullRun:
@@ -319,7 +313,7 @@ cdef class FullRun:
             decoder = self.decoders[i]
             decoder.reset()
             if p.get("grammar") is not None:
-                decoder.grammar = p.get("grammar").start(self.ctx.vocab)
+                decoder.grammar = (<Grammar>p.get("grammar")).start(self.ctx.vocab)
         self.best = None
         self.i_step = 0
         self.ends.seek = self.seek
