@@ -160,7 +160,7 @@ cdef class Machine:
         node = <int>self.node_at.size()
         if node >= MAX_NODES:
             with gil:
-                raise ParamsError("the grammar is too deep or too ambiguous: there are too many ways to read the text")
+                raise ParamsError("the grammar or pattern is too ambiguous: there are too many ways to read a text")
         self.node_at.push_back(at)
         self.node_below.push_back(below)
         self.node_mark.push_back(0)
@@ -237,7 +237,7 @@ cdef class Machine:
             slot = (slot + 1) & (size - 1)
         if self.pool.size() + n > MAX_POOL:
             with gil:
-                raise ParamsError("the grammar is too ambiguous: there are too many ways to read the text")
+                raise ParamsError("the grammar or pattern is too ambiguous: there are too many ways to read a text")
         state = <int>self.set_first.size() - 1
         self.pool.insert(self.pool.end(), self.found.begin(), self.found.end())
         self.found.clear()
