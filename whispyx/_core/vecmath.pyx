@@ -72,6 +72,14 @@ cdef extern from *:
         return total;
     }
 
+    WX_CLONES static void wx_sigmoid(float * x, int n, float slope) {
+        for (int i = 0; i < n; i++) {
+            float t = slope * x[i];
+            float e = wx_exp_nonpositive(t > 0.0f ? -t : t);
+            x[i] = (t > 0.0f ? 1.0f : e) / (1.0f + e);
+        }
+    }
+
     static int wx_arg_max(const float * x, int n) {
         float top = wx_max(x, n);
         for (int i = 0; i < n; i++) if (x[i] == top) return i;
@@ -100,6 +108,7 @@ cdef extern from *:
     double wx_sum_exp(const float * x, int n, float top) noexcept nogil
     int wx_arg_max(const float * x, int n) noexcept nogil
     int wx_top_k(const float * x, int n, int k, int * found) noexcept nogil
+    void wx_sigmoid(float * x, int n, float slope) noexcept nogil
 
 
 cdef float max_of(const float * x, int n) noexcept nogil:
@@ -129,3 +138,8 @@ cdef float probability_of(const float * row, int n, int i) noexcept nogil:
     """Softmax of n >= 1 logits at i."""
     cdef float top = wx_max(row, n)
     return <float>exp(row[i] - top - log(wx_sum_exp(row, n, top)))
+
+
+cdef void sigmoid(float * x, int n, float slope) noexcept nogil:
+    """Replace every x by 1 / (1 + exp(-slope x)). With slope 2, twice the result less one is tanh x."""
+    wx_sigmoid(x, n, slope)

@@ -28,5 +28,6 @@ cdef class VadModel:
     cdef int check_made(self) except -1
     cdef int _run(self, const float[::1] x, bint reset, AbortPoll abort, int n_threads) except -1
     cdef int set_threads(self, int n_threads) except -1
+    cdef void _use_threads(self, int n) noexcept
     cdef int _detect(self, const float[::1] x, float[::1] out, AbortPoll abort) except -1
     cdef int _front(self, const float[::1] x, long long first, int n, FrontGraph * front, AbortPoll abort) except -1

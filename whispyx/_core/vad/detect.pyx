@@ -27,6 +27,7 @@ from whispyx._core.vad.model cimport (
     VadWeights,
     load_weights,
 )
+from whispyx._core.vecmath cimport sigmoid
 from whispyx._ggml.ggml cimport GGML_STATUS_ABORTED, GGML_STATUS_ALLOC_FAILED, GGML_STATUS_SUCCESS, ggml_status
 from whispyx._ggml.ggml_backend cimport (
     ggml_backend_sched_alloc_graph,
@@ -42,12 +43,12 @@ from whispyx.errors import ComputeError, ComputeMemoryError, ParamsError, StateE
 
 cdef enum:
     BLOCK = 128                             # windows computed at once, 4 s
+    FEW = 32                                # so many are computed sooner by one thread than several can be woken
     PADDED = N_CONTEXT + N_WINDOW + N_CONTEXT
     MAX_THREADS = 512                       # GGML_MAX_N_THREADS
 
 cdef extern from *:
     """
-    #include <math.h>
     #include <string.h>
 
     #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -68,27 +69,41 @@ cdef extern from *:
             memcpy(gates + b, sum, sizeof sum);
         }
     }
-
-    static inline float wx_vad_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-
-    /* One step of the LSTM's cells, gates in the order input, forget, cell, output. */
-    static void wx_vad_cells(const float * gates, float * h, float * c, int n) {
-        for (int j = 0; j < n; j++) {
-            c[j] = wx_vad_sigmoid(gates[n + j]) * c[j] + wx_vad_sigmoid(gates[j]) * tanhf(gates[2 * n + j]);
-            h[j] = wx_vad_sigmoid(gates[3 * n + j]) * tanhf(c[j]);
-        }
-    }
-
-    static float wx_vad_final(const float * w, float bias, const float * h, int n) {
-        float sum = bias;
-        for (int j = 0; j < n; j++) sum += w[j] * (h[j] > 0.0f ? h[j] : 0.0f);
-        return wx_vad_sigmoid(sum);
-    }
     """
     const int WX_VAD_LANES
     void wx_vad_recur(const float * w, const float * h, float * gates, int n_gates, int n_hidden) noexcept nogil
-    void wx_vad_cells(const float * gates, float * h, float * c, int n) noexcept nogil
-    float wx_vad_final(const float * w, float bias, const float * h, int n) noexcept nogil
+
+
+cdef void lstm_step(VadWeights w, float * gates, float * h, float * c) noexcept nogil:
+    """One step of the LSTM (Hochreiter and Schmidhuber 1997, with forget gates).
+
+    gates (n_gates,) hold the input's part, in the order input, forget, cell, output, and are used up.
+    """
+    cdef int n = w.n_hidden, j
+    cdef float * into = gates
+    cdef float * keep = gates + n
+    cdef float * cell = gates + 2 * n
+    cdef float * out = gates + 3 * n
+    wx_vad_recur(&w.recurrent[0, 0, 0], h, gates, w.n_gates, n)
+    sigmoid(into, 2 * n, 1.0)
+    sigmoid(cell, n, 2.0)
+    sigmoid(out, n, 1.0)
+    for j in range(n):
+        c[j] = keep[j] * c[j] + into[j] * (2 * cell[j] - 1)
+        h[j] = c[j]
+    sigmoid(h, n, 2.0)
+    for j in range(n):
+        h[j] = out[j] * (2 * h[j] - 1)
+
+
+cdef float probability(VadWeights w, const float * h) noexcept nogil:
+    """The final layer."""
+    cdef float out = w.final_bias
+    cdef int j
+    for j in range(w.n_hidden):
+        out += w.final_weight[j] * max(h[j], <float>0.0)
+    sigmoid(&out, 1, 1.0)
+    return out
 
 
 cdef void pad_window(const float * x, long long n, long long start, const float * before, float * out) noexcept nogil:
@@ -278,9 +293,8 @@ cdef class VadModel:
                         stopped = True
                         break
                     memcpy(&self.gates[0], gates + <size_t>i * w.n_gates, w.n_gates * sizeof(float))
-                    wx_vad_recur(&w.recurrent[0, 0, 0], &self.h[0], &self.gates[0], w.n_gates, w.n_hidden)
-                    wx_vad_cells(&self.gates[0], &self.h[0], &self.c[0], w.n_hidden)
-                    out[first + i] = wx_vad_final(&w.final_weight[0], w.final_bias, &self.h[0], w.n_hidden)
+                    lstm_step(w, &self.gates[0], &self.h[0], &self.c[0])
+                    out[first + i] = probability(w, &self.h[0])
                     sound = sound and isfinite(out[first + i])
             if stopped:
                 abort.raise_pending()
@@ -305,6 +319,7 @@ cdef class VadModel:
             ok = ggml_backend_sched_alloc_graph(self.sched.ptr, front.graph)
         if not ok:
             raise ComputeMemoryError("no memory for the voice activity graph", log=last_line())
+        self._use_threads(1 if n <= FEW else self.pool.n_threads)
         with nogil:
             frames = <float *>front.frames.data
             for i in range(n):
@@ -352,10 +367,14 @@ cdef class VadModel:
                 self.pool.close()
                 self.pool = None
             self.pool = ThreadPool.create(self.cpu, n)
-        if self.cpu.set_n_threads != NULL:
-            self.cpu.set_n_threads(self.cpu.ptr, n)
         self.n_threads = n_threads
         return 0
+
+    cdef void _use_threads(self, int n) noexcept:
+        """Let the pool compute the next graph, or this thread alone: a pool wakes all of its workers for each graph."""
+        self.pool.attach(self.cpu.ptr, NULL if n == 1 else self.pool.ptr)
+        if self.cpu.set_n_threads != NULL:
+            self.cpu.set_n_threads(self.cpu.ptr, n)
 
     @property
     def threads(self) -> int:
