@@ -12,3 +12,4 @@ cdef class Loaded:
     cdef Weights weights        # None for a file that holds no tensors
 
 cdef Loaded load(Source source, list devices, object progress)
+cdef int read_magic(Source source, str what) except -1

@@ -66,7 +66,8 @@ cdef class Loaded:
     """What a file holds."""
 
 
-cdef HParams read_hparams(Source source):
+cdef int read_magic(Source source, str what) except -1:
+    """Refuse a file that is not `what`, and say what it is instead where that can be told."""
     if source.size == 0:
         raise ModelFormatError(f"{source.name} is empty")
     head = source.take(4, "the magic number")
@@ -74,7 +75,12 @@ cdef HParams read_hparams(Source source):
         for start, meaning in _NOT_A_MODEL:
             if head.startswith(start):
                 raise ModelFormatError(f"{source.name} is {meaning}")
-        raise ModelFormatError(f"{source.name} is not a ggml Whisper model: it starts with {head!r}, not b'lmgg'")
+        raise ModelFormatError(f"{source.name} is not {what}: it starts with {head!r}, not b'lmgg'")
+    return 0
+
+
+cdef HParams read_hparams(Source source):
+    read_magic(source, "a ggml Whisper model")
     try:
         return HParams(*[source.i32(name) for name in FIELDS])
     except ModelFormatError as error:

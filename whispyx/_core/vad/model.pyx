@@ -11,6 +11,7 @@ import numpy as np
 
 from whispyx._core.devices cimport Device
 from whispyx._core.handles cimport Buffer, Meta
+from whispyx._core.loader cimport read_magic
 from whispyx._core.source cimport Source
 from whispyx._ggml.ggml cimport GGML_TYPE_F16, GGML_TYPE_F32, ggml_new_tensor_2d, ggml_nbytes, ggml_tensor
 from whispyx._ggml.ggml_backend cimport (
@@ -22,7 +23,6 @@ from whispyx._ggml.ggml_backend cimport (
 from whispyx._core.devices import cpu_device
 from whispyx.errors import ModelFormatError
 
-MAGIC = 0x67676D6C
 TYPE = b"silero-16k"
 N_BINS = N_FFT // 2 + 1
 MAX_CHANNELS = 1024
@@ -56,11 +56,7 @@ cdef int channels(Source source, str what) except -1:
 
 
 cdef int read_type(Source source) except -1:
-    if source.size == 0:
-        raise ModelFormatError(f"{source.name} is empty")
-    head = source.take(4, "the magic number")
-    if int.from_bytes(head, "little") != MAGIC:
-        raise ModelFormatError(f"{source.name} is not a ggml model: it starts with {head!r}, not b'lmgg'")
+    read_magic(source, "a ggml voice activity model")
     cdef int length = source.i32("the length of the model's type")
     if length != len(TYPE) or source.take(length, "the model's type") != TYPE:
         raise ModelFormatError(f"{source.name} is not a voice activity model of the type {TYPE.decode()}")
