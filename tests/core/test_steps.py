@@ -17,7 +17,7 @@ from whispyx.errors import ParamsError, StateError
 
 RECIPE = recipe_of("f32", seed=5)
 SAMPLES = speechlike(8, 5)
-LOGITS_TOLERANCE = 0.02  # caches are f16; logits of these models spread by 2.5
+LOGITS_TOLERANCE = 0.08  # caches are f16, as are sums of flash attention; another token moves logits by some 2.5
 PROMPT = [50257, 50362, 100, 200]
 
 

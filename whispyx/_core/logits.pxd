@@ -18,7 +18,6 @@ cdef class LogitRules:
     cdef Vocab vocab
     cdef void _suppress_before(self, Decoder decoder, float * row) noexcept nogil
     cdef int _filter(self, Decoder decoder, float * row) except -1
-    cdef int _regex(self, Decoder decoder, float * row) except -1
     cdef void _suppress_after(self, Decoder decoder, float * row) noexcept nogil
     cdef double _total(self, float * row, float * top) noexcept nogil
     cdef bint _time_wins(self, const float * row) noexcept nogil

@@ -14,11 +14,12 @@ import numpy as np
 from whispyx._core.grammar cimport GrammarState
 from whispyx._core.segments cimport record
 from whispyx._core.sequence cimport Decoder, Token
+from whispyx._core.suppress cimport RegexSuppressor
 from whispyx._core.vecmath cimport arg_max, max_of, sum_exp, top_k
 from whispyx._core.vocab cimport Vocab
 
 from whispyx.constants import CHUNK_SIZE
-from whispyx.errors import ComputeError, ParamsError
+from whispyx.errors import ComputeError
 
 # Signs that are not speech; suppressed with and without a space in front when they are one token.
 NON_SPEECH = (
@@ -79,7 +80,7 @@ cdef class LogitRules:
         self.filter = params.logits_filter_callback
         self.regex = None
         if params.suppress_regex is not None:
-            raise ParamsError("suppress_regex is not there yet")
+            self.regex = RegexSuppressor(vocab, params.suppress_regex, params.suppress_regex_search)
         self.grammar_penalty = params.grammar_penalty
         never = {vocab.not_, vocab.sot, vocab.nosp, vocab.translate, vocab.transcribe, vocab.prev}
         if not params.tdrz_enable:
@@ -117,19 +118,6 @@ cdef class LogitRules:
         memcpy(&view[0], row, size)
         self.filter([record(&decoder.tokens[i], self.vocab) for i in range(decoder.n_tokens)], values)
         memcpy(row, &view[0], size)
-        return 0
-
-    cdef int _regex(self, Decoder decoder, float * row) except -1:
-        cdef int i
-        cdef int * ids = <int *>malloc((decoder.n_tokens + 1) * sizeof(int))
-        if ids == NULL:
-            raise MemoryError
-        for i in range(decoder.n_tokens):
-            ids[i] = decoder.tokens[i].id
-        try:
-            pass
-        finally:
-            free(ids)
         return 0
 
     cdef void _suppress_after(self, Decoder decoder, float * row) noexcept nogil:
@@ -183,7 +171,7 @@ cdef class LogitRules:
         if self.filter is not None:
             self._filter(decoder, row)
         if self.regex is not None:
-            self._regex(decoder, row)
+            (<RegexSuppressor>self.regex).apply(decoder.tokens, decoder.n_tokens, row)
         with nogil:
             self._suppress_after(decoder, row)
             total = self._total(row, &top)
