@@ -1,3 +1,7 @@
+from collections.abc import Sequence
+
 MAGIC: int
 WEIGHT_TYPES: frozenset[int]
 CONV_TYPES: frozenset[int]
+
+def tensor_bytes(type: int, shape: Sequence[int]) -> int | None: ...

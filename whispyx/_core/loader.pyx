@@ -5,6 +5,9 @@ nothing is allocated from a number that the file claims before that number is kn
 data straight into the buffers of the devices that will use it.
 """
 
+import math
+from collections.abc import Sequence
+
 from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
@@ -121,6 +124,25 @@ cdef class Record:
     cdef int type
     cdef long long offset
     cdef size_t n_bytes
+
+
+def tensor_bytes(int type, shape: Sequence[int]) -> int | None:
+    """Return the bytes that a tensor takes in a file; None where type and shape are not possible.
+
+    Parameters
+    ----------
+    type
+        ggml's type number.
+    shape
+        Up to four dimensions, the fastest one first; none is a single value.
+    """
+    cdef int block
+    if type not in WEIGHT_TYPES or any([n < 0 for n in shape]):
+        return None
+    block = ggml_blck_size(<ggml_type>type)
+    if shape and shape[0] % block:
+        return None
+    return math.prod(shape) // block * <size_t>ggml_row_size(<ggml_type>type, block) if shape or block == 1 else None
 
 
 cdef Record read_record(Source source, dict expected):
