@@ -421,8 +421,8 @@ cdef class FullRun:
             return ADVANCE      # nobody speaks in this window
         history.rolling = ([] if p.get("carry_initial_prompt") else history.used) + [
             best.tokens[i].id for i in range(best.n_tokens)]
-        found = cut(best, self.ctx.vocab, self.seek, self.seek_end, self.no_speech_prob, self.temperature,
-                    p.get("print_special"), p.get("single_segment"), p.get("tdrz_enable"))
+        found = cut(best, self.ctx.vocab, self.seek, self.seek_end, self.state.mel.n_len_org, self.no_speech_prob,
+                    self.temperature, p.get("print_special"), p.get("single_segment"), p.get("tdrz_enable"))
         self.emitter.window(found, self.seek, min(best.seek_delta, self.seek_end - self.seek), self.lang,
                             self.n_threads)
         return ADVANCE

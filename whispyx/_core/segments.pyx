@@ -29,11 +29,12 @@ cdef SegmentData segment(Decoder decoder, Vocab vocab, int first, int last, long
     return out
 
 
-cdef list cut(Decoder decoder, Vocab vocab, int seek, int seek_end, float no_speech_prob, float temperature,
-              bint print_special, bint single_segment, bint tdrz):
+cdef list cut(Decoder decoder, Vocab vocab, int seek, int seek_end, int audio_end, float no_speech_prob,
+              float temperature, bint print_special, bint single_segment, bint tdrz):
     """Return the window's segments. `seek` is the window's first frame; times are frames (10 ms) of the recording.
 
-    The end of a segment without a closing timestamp is kept inside the recording.
+    The end of a segment without a closing timestamp lies before `seek_end`. No time lies beyond `audio_end`: a short
+    silence is often closed at 10 s.
     """
     cdef int n = decoder.n_tokens, i = 0, first = 0, token
     cdef long long t0, t1
@@ -41,7 +42,7 @@ cdef list cut(Decoder decoder, Vocab vocab, int seek, int seek_end, float no_spe
     cdef bint turn = False
     if n == 0:
         return found
-    t0 = seek + 2 * (decoder.tokens[0].tid - vocab.beg)
+    t0 = min(<long long>seek + 2 * (decoder.tokens[0].tid - vocab.beg), <long long>audio_end)
     while i < n:
         token = decoder.tokens[i].id
         if token < vocab.eot or print_special:
@@ -49,7 +50,7 @@ cdef list cut(Decoder decoder, Vocab vocab, int seek, int seek_end, float no_spe
         if tdrz and token == vocab.solm:
             turn = True
         if token > vocab.beg and not single_segment:
-            t1 = seek + 2 * (decoder.tokens[i].tid - vocab.beg)
+            t1 = min(<long long>seek + 2 * (decoder.tokens[i].tid - vocab.beg), <long long>audio_end)
             if any(text):
                 found.append(segment(decoder, vocab, first, i, t0, t1, text, turn, no_speech_prob, temperature))
             text = []
@@ -57,7 +58,7 @@ cdef list cut(Decoder decoder, Vocab vocab, int seek, int seek_end, float no_spe
             # Further timestamps move the start: the next segment begins at the last of them.
             while i + 1 < n and decoder.tokens[i + 1].id > vocab.beg:
                 i += 1
-                t0 = seek + 2 * (decoder.tokens[i].tid - vocab.beg)
+                t0 = min(<long long>seek + 2 * (decoder.tokens[i].tid - vocab.beg), <long long>audio_end)
                 if print_special:
                     text.append(vocab.text(decoder.tokens[i].id))
             first = i + 1

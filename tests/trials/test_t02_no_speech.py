@@ -1,0 +1,59 @@
+"""T02: the no-speech probability is that of the start-of-transcript row, with a prompt too. (whisper.cpp #4046, #3174)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.trials import child
+from tests.trials.bench import Bench, bench, files, hear
+
+PROMPT = "Glossary: alpha, beta."
+TOLERANCE = 1e-3  # of a probability: sums in another order
+FRAMES_PER_WINDOW = 3000
+
+
+def by_hand(b: Bench, clip: str, prompt: str | None, seek: int) -> float:
+    """Encode, decode the prompt up to the start of transcript, read the no-speech token in the softmax of that row."""
+    vocab = b.ctx.vocab
+    tokens = [vocab.prev, *vocab.tokenize(prompt), vocab.sot] if prompt else [vocab.sot]
+    with b.ctx.new_state() as state:
+        state.pcm_to_mel(hear(clip))
+        state.encode(seek, n_threads=2)
+        state.decode(tokens, n_threads=2)
+        row = np.asarray(state.logits(), np.float64).reshape(-1, vocab.n_vocab)[-1]
+    row = np.exp(row - row.max())
+    return float(row[vocab.nosp] / row.sum())
+
+
+def measure() -> list[Any]:
+    rows = []
+    with bench("base") as b:
+        for clip in ("hello", "sil10", "speech_then_sil30"):
+            for prompt in (None, PROMPT):
+                result = b.run(clip, temperature_inc=0.0, initial_prompt=prompt, logprob_thold=-1e5)
+                found = {}
+                for segment in result.segments:
+                    # The last 5 s of a recording are recognised without earlier text.
+                    seek = FRAMES_PER_WINDOW * (segment.t0 >= FRAMES_PER_WINDOW)
+                    found[seek] = [segment.no_speech_prob, by_hand(b, clip, prompt if seek == 0 else None, seek)]
+                rows.append([clip, prompt, list(found.values())])
+        kept = b.run("hello", temperature_inc=0.0)
+        dropped = b.run("hello", temperature_inc=0.0, no_speech_thold=0.0, logprob_thold=0.0)
+        rows.append([len(kept.segments), len(dropped.segments), dropped.timings.n_encode])
+    return rows
+
+
+def test_the_no_speech_probability_is_what_one_finds_by_hand() -> None:
+    files("base")
+    *rows, (kept, dropped, encoded) = child.run(measure)
+    first = {}
+    for clip, prompt, windows in rows:
+        assert len(windows) == (2 if clip == "speech_then_sil30" else 1), (clip, prompt)
+        for ours, by_hand_ in windows:
+            assert abs(ours - by_hand_) < TOLERANCE, f"{clip}, prompt {prompt!r}: {ours}, by hand {by_hand_}"
+        first[clip, prompt] = windows[0][0]
+    assert first["hello", None] < 0.3 and first["sil10", None] >= 10 * first["hello", None]
+    # With both tests always true the window is recognised and left out.
+    assert kept > 0 and dropped == 0 and encoded == 1
