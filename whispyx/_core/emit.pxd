@@ -1,6 +1,10 @@
 from whispyx._core.context cimport Context
 from whispyx._core.params cimport FullParams
+from whispyx._core.results cimport SegmentData
 from whispyx._core.state cimport State
+
+
+cdef void keep_inside(SegmentData segment)
 
 
 cdef class Emitter:

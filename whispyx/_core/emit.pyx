@@ -36,6 +36,22 @@ cdef void shift_segment(SegmentData segment, long long shift):
         word.t1 += shift / 100
 
 
+cdef void keep_inside(SegmentData segment):
+    """Let no token or word begin or end outside of its segment."""
+    cdef TokenData token
+    cdef WordData word
+    for token in segment.tokens:
+        if token.t0 >= 0:
+            token.t0 = min(max(token.t0, segment.t0), segment.t1)
+            token.t1 = min(max(token.t1, token.t0), segment.t1)
+        if token.t_dtw >= 0:
+            token.t_dtw = min(max(token.t_dtw, segment.t0), segment.t1)
+            token.t_dtw_end = min(max(token.t_dtw_end, token.t_dtw), segment.t1)
+    for word in segment.words:
+        word.t0 = min(max(word.t0, segment.t0 / 100), segment.t1 / 100)
+        word.t1 = min(max(word.t1, word.t0), segment.t1 / 100)
+
+
 cdef class Emitter:
     """Finishes segments and hands them to the caller, in order.
 
@@ -87,6 +103,7 @@ cdef class Emitter:
         if self.clock is None:
             return [segment]
         (<TokenClock>self.clock).times(segment)
+        keep_inside(segment)    # the first token begins where the segment before ended
         if self.params.get("max_len") == 0:
             return [segment]
         return wrap(segment, self.params.get("max_len"), self.params.get("split_on_word"), self.ctx.vocab)
@@ -115,6 +132,7 @@ cdef class Emitter:
                 token.t_dtw, token.t_dtw_end = to.token(token.t_dtw, max(token.t_dtw, token.t_dtw_end))
         for word in segment.words:
             word.t0, word.t1 = to.seconds(word.t0), to.seconds(word.t1)
+        keep_inside(segment)    # the end of a segment in a cut-out silence lies before the speech behind it
         return 0
 
     cdef int give_out(self, list pieces) except -1:

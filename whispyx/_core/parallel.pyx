@@ -11,9 +11,10 @@ import numpy as np
 from whispyx._core.check cimport as_samples
 from whispyx._core.clock cimport now_us
 from whispyx._core.context cimport Context
+from whispyx._core.emit cimport keep_inside
 from whispyx._core.lang cimport check_pair
 from whispyx._core.params cimport FullParams
-from whispyx._core.results cimport RunResult, SegmentData, Timings, TokenData, WordData
+from whispyx._core.results cimport RunResult, SegmentData, Timings
 from whispyx._core.run cimport FullRun
 from whispyx._core.state cimport State
 
@@ -29,20 +30,9 @@ cdef enum:
 
 cdef void clamp(SegmentData segment, long long earliest):
     """Let nothing of a segment begin before `earliest`, where the one before it ends."""
-    cdef TokenData token
-    cdef WordData word
     segment.t0 = max(segment.t0, earliest)
     segment.t1 = max(segment.t1, segment.t0)
-    for token in segment.tokens:
-        if token.t0 >= 0:
-            token.t0 = max(token.t0, segment.t0)
-            token.t1 = max(token.t1, token.t0)
-        if token.t_dtw >= 0:
-            token.t_dtw = max(token.t_dtw, segment.t0)
-            token.t_dtw_end = max(token.t_dtw_end, token.t_dtw)
-    for word in segment.words:
-        word.t0 = max(word.t0, segment.t0 / 100)
-        word.t1 = max(word.t1, word.t0)
+    keep_inside(segment)
 
 
 class ParallelRun:
