@@ -63,7 +63,8 @@ def row_starts(path: list[tuple[int, int]], n_rows: int) -> list[int]:
 
 def attention(net: Whisper, encoded: Encoded, tokens: list[int], heads: list[tuple[int, int]], n_frames: int) -> Array:
     """Cross-attention weights `(n_heads, n_tokens, n_frames)`; the softmax sees only the first `n_frames` positions."""
-    scores = net.cross_scores(tokens, encoded, SelfCache())
+    scores: list[Array] = []
+    net.decode(tokens, encoded, SelfCache(), scores)
     return np.stack([softmax(scores[layer][head][:, :n_frames]) for layer, head in heads])
 
 

@@ -138,8 +138,11 @@ class Whisper:
         cross_v = [self.linear(p + ".value", output) for p in layers]
         return Encoded(conv, blocks, output, cross_k, cross_v)
 
-    def decode(self, tokens: list[int], encoded: Encoded, cache: SelfCache) -> Array:
-        """Feed `tokens` after what `cache` holds; return logits `(len(tokens), n_vocab)` and extend the cache."""
+    def decode(self, tokens: list[int], encoded: Encoded, cache: SelfCache, scores: list[Array] | None = None) -> Array:
+        """Feed `tokens` after what `cache` holds; return logits `(len(tokens), n_vocab)` and extend the cache.
+
+        `scores` receives the cross-attention of each layer before its softmax, `(n_head, len(tokens), n_ctx)`.
+        """
         n_past = len(cache.k[0]) if cache.k else 0
         n_head = self.s["n_text_head"]
         embedding = self.w["decoder.token_embedding.weight"]
@@ -160,6 +163,9 @@ class Whisper:
                 cache.v.append(v)
             x = x + self.linear(p + ".attn.out", self._attend(q * quarter, k, v, n_head, mask))
             q = self.linear(p + ".cross_attn.query", self.norm(p + ".cross_attn_ln", x)) * quarter
+            if scores is not None:
+                heads_q, heads_k = (a.reshape(len(a), n_head, -1).transpose(1, 0, 2) for a in (q, encoded.cross_k[i]))
+                scores.append(heads_q @ heads_k.transpose(0, 2, 1))
             seen_k, seen_v = self._with_zero_rows(encoded.cross_k[i]), self._with_zero_rows(encoded.cross_v[i])
             x = x + self.linear(p + ".cross_attn.out", self._attend(q, seen_k, seen_v, n_head))
             x = self._mlp(p, x)

@@ -7,7 +7,7 @@ from libc.stdlib cimport free, malloc, realloc
 
 from whispyx._core.batch cimport Batch
 from whispyx._core.clock cimport now_us
-from whispyx._core.graph.decoder cimport DecoderGraph, build_decoder
+from whispyx._core.graph.decoder cimport MAX_HEADS, DecoderGraph, Head, build_decoder
 from whispyx._core.kvcache cimport KvCache
 from whispyx._core.state cimport State
 from whispyx._ggml.ggml_backend cimport ggml_backend_sched_reset, ggml_backend_tensor_get, ggml_backend_tensor_set
@@ -81,18 +81,22 @@ cdef int set_inputs(State state, DecoderGraph * graph, int n_kv, int32_t * outpu
     return 0
 
 
-cdef int run_decoder(State state, int n_threads) except -1:
+cdef int run_decoder(State state, int n_threads, const Head * heads, int n_heads, int n_positions,
+                     float * watched) except -1:
+    """Run the batch for its logits or, with heads, for what these look at."""
     cdef Batch batch = state.batch
     cdef KvCache kv = state.kv_self
     cdef int n_kv = min(kv.n_cells, (kv.n_used + state.kv_step - 1) // state.kv_step * state.kv_step)
     cdef int i, n_outputs = 0
+    cdef size_t n
     cdef DecoderGraph graph
     cdef int32_t * outputs
     make_room(state, batch.n_outputs, n_kv)
     ggml_backend_sched_reset(state.sched_decode.ptr)
     state.meta_decode.reset()
     graph = build_decoder(state.meta_decode.ptr, state.weights, kv, state.kv_cross, batch.n_tokens, batch.n_outputs,
-                          n_kv, state.encoded_ctx, state.hp.n_text_layer, state.hp.n_text_head, state.flash)
+                          n_kv, state.encoded_ctx, state.hp.n_text_layer, state.hp.n_text_head, state.flash,
+                          heads, n_heads, n_positions)
     state.alloc(state.sched_decode, graph.graph, "the decoder")
     outputs = <int32_t *>malloc(batch.n_tokens * sizeof(int32_t))
     if outputs == NULL:
@@ -106,17 +110,21 @@ cdef int run_decoder(State state, int n_threads) except -1:
     finally:
         free(outputs)
     state.compute(state.sched_decode, graph.graph, n_threads)
+    if n_heads > 0:
+        n = <size_t>batch.n_tokens * n_positions
+        with nogil:
+            for i in range(n_heads):
+                ggml_backend_tensor_get(graph.watched[i], watched + i * n, 0, n * sizeof(float))
+        return 0
     with nogil:
         ggml_backend_tensor_get(graph.logits, state.logit_rows, 0, <size_t>n_outputs * state.hp.n_vocab * sizeof(float))
     state.n_logits = n_outputs
     return 0
 
 
-cdef int decode_batch(State state, int n_threads) except -1:
-    """Decode the state's batch; row i of `state.logit_rows` belongs to the i-th token that wants logits.
-
-    On failure the batch's cells are free again, so the cache holds what it held before.
-    """
+cdef int place_and_run(State state, int n_threads, const Head * heads, int n_heads, int n_positions,
+                       float * watched) except -1:
+    """On failure the batch's cells are free again, so the cache holds what it held before."""
     cdef Batch batch = state.batch
     cdef KvCache kv = state.kv_self
     cdef int64_t start = now_us(), spent
@@ -127,7 +135,7 @@ cdef int decode_batch(State state, int n_threads) except -1:
     if not kv.place(batch, state.slots):
         raise ComputeError(f"the self-attention cache has no room for {batch.n_tokens} tokens ({kv.n_cells} cells)")
     try:
-        run_decoder(state, n_threads)
+        run_decoder(state, n_threads, heads, n_heads, n_positions, watched)
     except BaseException:
         for i in range(batch.n_tokens):
             kv.cells[state.slots[i]].pos = -1
@@ -145,3 +153,20 @@ cdef int decode_batch(State state, int n_threads) except -1:
         state.clocks.prompt_us += spent
         state.clocks.n_prompt += batch.n_tokens
     return 0
+
+
+cdef int decode_batch(State state, int n_threads) except -1:
+    """Decode the state's batch; row i of `state.logit_rows` belongs to the i-th token that wants logits."""
+    return place_and_run(state, n_threads, NULL, 0, 0, NULL)
+
+
+cdef int watch_batch(State state, const Head * heads, int n_heads, int n_positions, float * out,
+                     int n_threads) except -1:
+    """Run the state's batch and write where heads look: softmax over the first n_positions encoder positions.
+
+    `heads` are at most MAX_HEADS of the model's, layers ascending; `out` is (n_heads, n_tokens, n_positions). The
+    batch should want no logits: there are none afterwards.
+    """
+    if not 1 <= n_heads <= MAX_HEADS or not 1 <= n_positions <= state.encoded_ctx or state.batch.n_tokens < 1:
+        raise ParamsError(f"{n_heads} heads cannot be watched over {n_positions} of {state.encoded_ctx} positions")
+    return place_and_run(state, n_threads, heads, n_heads, n_positions, out)

@@ -26,6 +26,7 @@ from whispyx._ggml.ggml cimport (
     ggml_set_name,
     ggml_set_output,
     ggml_set_rows,
+    ggml_soft_max_ext,
     ggml_tensor,
     ggml_type,
     ggml_view_2d,
@@ -47,17 +48,31 @@ cdef ggml_tensor * cached(ggml_context * g, ggml_tensor * cache, size_t start, i
     return ggml_view_3d(g, cache, n_state // n_head, n_rows, n_head, size * n_state, size * (n_state // n_head), start)
 
 
+cdef ggml_tensor * look(ggml_context * g, ggml_tensor * q, ggml_tensor * k, int head, int n_positions,
+                        float scale) noexcept nogil:
+    """Attention of one head over the first n_positions keys, (n_tokens, n_positions)."""
+    cdef ggml_tensor * one_q = ggml_view_2d(g, q, q.ne[0], q.ne[1], q.nb[1], q.nb[2] * head)
+    cdef ggml_tensor * one_k = ggml_view_2d(g, k, k.ne[0], n_positions, k.nb[1], k.nb[2] * head)
+    cdef ggml_tensor * weights = ggml_soft_max_ext(g, ggml_mul_mat(g, one_k, one_q), NULL, scale, 0.0)
+    ggml_set_output(weights)
+    return weights
+
+
 cdef DecoderGraph build_decoder(ggml_context * g, Weights weights, KvCache kv_self, KvCache kv_cross, int n_tokens,
                                 int n_outputs, int n_kv, int n_audio_ctx, int n_layer, int n_head,
-                                bint flash) noexcept nogil:
+                                bint flash, const Head * heads=NULL, int n_heads=0,
+                                int n_positions=0) noexcept nogil:
     """Build the decoder for a batch.
 
     New keys and values go to the cells in `slot`; attention then reads the first n_kv cells through `mask`.
+
+    With `heads` (at most MAX_HEADS, layers ascending) the graph ends where the last of them is known and gives their
+    cross-attention over the first n_positions encoder positions instead of logits.
     """
     cdef DecoderGraph out
     cdef const Layer * layer
     cdef ggml_cgraph * graph = ggml_new_graph_custom(g, 128 + 64 * n_layer, False)
-    cdef int i, n_state = <int>weights.d_te.ne[0], d = n_state // n_head
+    cdef int i, n_state = <int>weights.d_te.ne[0], d = n_state // n_head, n_watched = 0
     cdef size_t size = ggml_element_size(kv_self.k), start
     cdef float scale = powf(<float>d, -0.25)
     cdef ggml_tensor * x
@@ -67,10 +82,11 @@ cdef DecoderGraph build_decoder(ggml_context * g, Weights weights, KvCache kv_se
     cdef ggml_tensor * v
 
     out.graph = graph
+    out.logits = NULL
     out.token = input_1d(g, GGML_TYPE_I32, n_tokens, b"token")
     out.pos = input_1d(g, GGML_TYPE_I32, n_tokens, b"pos")
     out.slot = input_1d(g, GGML_TYPE_I64, n_tokens, b"slot")
-    out.output = input_1d(g, GGML_TYPE_I32, n_outputs, b"output") if n_outputs < n_tokens else NULL
+    out.output = input_1d(g, GGML_TYPE_I32, n_outputs, b"output") if n_heads == 0 and n_outputs < n_tokens else NULL
     out.mask = ggml_new_tensor_2d(g, GGML_TYPE_F16, n_kv, n_tokens)
     ggml_set_name(out.mask, b"mask")
     ggml_set_input(out.mask)
@@ -101,6 +117,12 @@ cdef DecoderGraph build_decoder(ggml_context * g, Weights weights, KvCache kv_se
         start = size * n_state * kv_cross.n_cells * i
         k = cached(g, kv_cross.k, start, n_state, n_head, n_audio_ctx)                # (n_head, n_audio_ctx, d)
         # The cached keys carry one factor d^-1/4; the other one is the scale here.
+        while n_watched < n_heads and heads[n_watched].layer == i:
+            out.watched[n_watched] = look(g, q, k, heads[n_watched].index, n_positions, scale)
+            ggml_build_forward_expand(graph, out.watched[n_watched])
+            n_watched += 1
+        if 0 < n_heads == n_watched:
+            return out
         if flash:
             v = cached(g, kv_cross.v, start, n_state, n_head, n_audio_ctx)
             y = attend_flash(g, q, k, v, NULL, scale)
