@@ -91,7 +91,8 @@ def energy(samples: Array) -> Array:
 
 def spoken_length(text: str) -> float:
     marks = dict.fromkeys(",，、；：", 2.0) | dict.fromkeys(".!?0123456789。．！？…０１２３４５６７８９", 3.0)
-    return sum(0.01 if ch in " \u3000" else marks.get(ch, 1.0) for ch in text)
+    length = sum(0.01 if ch in " \u3000" else marks.get(ch, 1.0) for ch in text)
+    return float(np.float32(length))  # kept in single precision, and times are cut to whole units
 
 
 @dataclass
