@@ -29,5 +29,5 @@ cdef const float[::1] as_samples(object samples):
                 bad = i
                 break
     if bad >= 0:
-        raise AudioError(f"sample {bad} ({bad / 16000:.3f} s) is {array[bad]}: samples must be finite")
+        raise AudioError(f"sample {bad} ({bad / 16000.0:.3f} s) is {array[bad]}: samples must be finite")
     return view

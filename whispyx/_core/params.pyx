@@ -4,6 +4,7 @@ import math
 import os
 
 from whispyx._core.grammar import Grammar
+from whispyx._core.regex import compile_pattern
 from whispyx.constants import MAX_DECODERS
 from whispyx.errors import ParamsError
 from whispyx.languages import CODES, lang_id
@@ -93,6 +94,8 @@ def _pattern(name, value):
     value = _text(name, value)
     if value is not None and len(value) > MAX_PATTERN:
         raise ParamsError(f"{name} has {len(value)} characters; {MAX_PATTERN} are possible")
+    if value is not None:
+        compile_pattern(value, False)       # refused here, before anything is decoded
     return value
 
 

@@ -42,6 +42,7 @@ cdef class FullRun:
     cdef BeamSearch beam            # None: greedy
     cdef bint beams                 # whether this attempt is a beam search
     cdef LogitRules rules
+    cdef object grammar         # GrammarState before the first token, or None; knows what earlier windows found out
     cdef EndRules ends
     cdef list decoders              # all that any attempt may need
     cdef int n_threads

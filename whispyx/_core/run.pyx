@@ -260,6 +260,8 @@ cdef class FullRun:
         else:
             self.lang = lang_id(language)
         self.no_timestamps = p.get("no_timestamps")
+        if p.get("grammar") is not None:
+            self.grammar = (<Grammar>p.get("grammar")).start(self.ctx.vocab)
         if (self.ctx.hparams.n_text_layer == DISTIL_TEXT_LAYERS and self.ctx.hparams.n_vocab != DISTIL_V3_VOCAB
                 and not self.no_timestamps):
             _logger.warning("a first-generation distilled model knows no timestamps: they are switched off")
@@ -309,11 +311,13 @@ cdef class FullRun:
         self.beams = self.beam is not None and (self.temperature < 1e-6 or self.beam.draw)
         if self.beam is not None:
             self.beam.reset()
+        if self.grammar is not None:
+            self.grammar = (<GrammarState>self.grammar).restart()
         for i in range(self.n_active):
             decoder = self.decoders[i]
             decoder.reset()
-            if p.get("grammar") is not None:
-                decoder.grammar = (<Grammar>p.get("grammar")).start(self.ctx.vocab)
+            if self.grammar is not None:
+                decoder.grammar = (<GrammarState>self.grammar).copy()
         self.best = None
         self.i_step = 0
         self.ends.seek = self.seek
