@@ -3,6 +3,7 @@ way back from the time line without silence. Order of whisper.cpp 1.8.5, but wit
 so that each segment is given out once, complete and in order.
 """
 
+from whispyx._core.align.align cimport align_window
 from whispyx._core.align.energy cimport TokenClock
 from whispyx._core.context cimport Context
 from whispyx._core.params cimport FullParams
@@ -30,6 +31,8 @@ cdef void shift_segment(SegmentData segment, long long shift):
             token.t1 += shift
         if token.t_dtw >= 0:
             token.t_dtw += shift
+        if token.t_dtw_end >= 0:
+            token.t_dtw_start += shift
             token.t_dtw_end += shift
     for word in segment.words:
         word.t0 += shift / 100
@@ -44,9 +47,9 @@ cdef void keep_inside(SegmentData segment):
         if token.t0 >= 0:
             token.t0 = min(max(token.t0, segment.t0), segment.t1)
             token.t1 = min(max(token.t1, token.t0), segment.t1)
-        if token.t_dtw >= 0:
-            token.t_dtw = min(max(token.t_dtw, segment.t0), segment.t1)
-            token.t_dtw_end = min(max(token.t_dtw_end, token.t_dtw), segment.t1)
+        if token.t_dtw_end >= 0:
+            token.t_dtw_start = min(max(token.t_dtw_start, segment.t0), segment.t1)
+            token.t_dtw_end = min(max(token.t_dtw_end, token.t_dtw_start), segment.t1)
     for word in segment.words:
         word.t0 = min(max(word.t0, segment.t0 / 100), segment.t1 / 100)
         word.t1 = min(max(word.t1, word.t0), segment.t1 / 100)
@@ -84,9 +87,8 @@ cdef class Emitter:
         cdef SegmentData piece
         pieces = [piece for batch in batches for piece in batch]
         if pieces and (self.params.get("dtw") or self.params.get("word_timestamps")):
-            from whispyx._core.align.align import align_window
-
-            align_window(self.state, pieces, seek, n_frames, lang, n_threads)
+            align_window(self.state, pieces, seek, n_frames, lang, n_threads, self.params.get("translate"),
+                         self.params.get("dtw"))
         if self.params.get("word_timestamps"):
             from whispyx._core.align.words import words_of
 
@@ -129,7 +131,9 @@ cdef class Emitter:
             if token.t0 >= 0:
                 token.t0, token.t1 = to.token(token.t0, token.t1)
             if token.t_dtw >= 0:
-                token.t_dtw, token.t_dtw_end = to.token(token.t_dtw, max(token.t_dtw, token.t_dtw_end))
+                token.t_dtw = to.token_t0(token.t_dtw)
+            if token.t_dtw_end >= 0:
+                token.t_dtw_start, token.t_dtw_end = to.token(token.t_dtw_start, token.t_dtw_end)
         for word in segment.words:
             word.t0, word.t1 = to.seconds(word.t0), to.seconds(word.t1)
         keep_inside(segment)    # the end of a segment in a cut-out silence lies before the speech behind it
