@@ -86,3 +86,14 @@ def ask_whispercpp(whispercpp_python: Path) -> Callable[..., Any]:
         return json.loads(done.stdout.splitlines()[-1])
 
     return ask
+
+
+def spans(ctx: Any) -> list[tuple[int, int]]:
+    """Start and end of every segment."""
+    n = capi.whisper_full_n_segments(ctx)
+    return [(capi.whisper_full_get_segment_t0(ctx, i), capi.whisper_full_get_segment_t1(ctx, i)) for i in range(n)]
+
+
+def near(expected: list[tuple[int, int]]) -> Any:
+    """Spans to compare with: the last frame of a recording is cut off by its analysis window, and ends stay in it."""
+    return [pytest.approx(span, abs=1) for span in expected]

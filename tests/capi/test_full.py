@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.capi.conftest import SOUND, quick, script
+from tests.capi.conftest import SOUND, near, quick, script, spans
 from whispyx import capi
 from whispyx.errors import ParamsError, StateError, WhispyxError
 
@@ -21,19 +21,15 @@ WORD = 400
 CALLBACKS = ("new_segment", "progress", "encoder_begin", "abort", "logits_filter")
 
 
-def spans(ctx: Any) -> list[tuple[int, int]]:
-    n = capi.whisper_full_n_segments(ctx)
-    return [(capi.whisper_full_get_segment_t0(ctx, i), capi.whisper_full_get_segment_t1(ctx, i)) for i in range(n)]
-
-
 def scripted(tokens: Any, **fields: Any) -> Any:
     return quick(logits_filter_callback=script(tokens), **fields)
 
 
 def test_a_scripted_run_gives_the_segments_that_were_observed(ctx: Any) -> None:
-    # [0.00] word [4.00] [4.00] in every window: whisper.cpp 1.8.5 gives these three segments.
+    # [0.00] word [4.00] [4.00] in every window: whisper.cpp 1.8.5 gives these segments, but that its last one ends at
+    # 1200, behind the audio.
     assert capi.whisper_full(ctx, scripted([BEG, WORD, BEG + 200, BEG + 200, EOT]), LONG, len(LONG)) == 0
-    assert spans(ctx) == [(0, 400), (400, 800), (800, 1200)]
+    assert spans(ctx) == near([(0, 400), (400, 800), (800, 1100)])
 
 
 def test_getters_show_what_was_recognised(ctx: Any) -> None:
@@ -282,7 +278,7 @@ def test_encoder_begin_can_stop_with_status_0(ctx: Any) -> None:
 
     params = scripted([BEG, WORD, BEG + 200, BEG + 200, EOT], encoder_begin_callback=begin)
     assert capi.whisper_full(ctx, params, LONG, len(LONG)) == 0
-    assert len(asked) == 2 and spans(ctx) == [(0, 400)]
+    assert len(asked) == 2 and spans(ctx) == near([(0, 400)])
 
 
 def test_b22_abort_has_a_status_and_keeps_what_there_is(ctx: Any) -> None:
@@ -363,7 +359,7 @@ def test_an_exception_after_some_segments_leaves_them_readable(ctx: Any) -> None
     params = scripted([BEG, WORD, BEG + 200, BEG + 200, EOT], progress_callback=fail_later)
     with pytest.raises(Mine):
         capi.whisper_full(ctx, params, LONG, len(LONG))
-    assert spans(ctx) == [(0, 400), (400, 800)]
+    assert spans(ctx) == near([(0, 400), (400, 800)])
 
 
 @pytest.mark.parametrize("use", [
@@ -399,11 +395,11 @@ def test_a_callback_may_use_another_state(ctx: Any) -> None:
 
 def test_print_realtime_prints_the_segments(ctx: Any, capfd: pytest.CaptureFixture[str]) -> None:
     params = scripted([BEG, WORD, BEG + 200, BEG + 200, EOT], print_realtime=True)
-    assert capi.whisper_full(ctx, params, LONG, 64000) == 0
+    assert capi.whisper_full(ctx, params, LONG, 66000) == 0
     word = capi.whisper_token_to_str(ctx, WORD).decode()
     assert f"[00:00:00.000 --> 00:00:04.000]  {word}" in capfd.readouterr().out
     params.print_timestamps = False
-    assert capi.whisper_full(ctx, params, LONG, 64000) == 0
+    assert capi.whisper_full(ctx, params, LONG, 66000) == 0
     printed = capfd.readouterr().out
     assert word in printed and "-->" not in printed
 

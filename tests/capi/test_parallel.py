@@ -7,18 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.capi.conftest import quick, script
+from tests.capi.conftest import near, quick, script, spans
 from whispyx import capi
 from whispyx.errors import ParamsError
 
 LONG = np.random.default_rng(7).normal(0, 0.1, 16000 * 16).astype(np.float32)
 BEG, EOT, WORD = 50364, 50257, 400
 FOUR_SECONDS = [BEG, WORD, WORD + 1, BEG + 200, BEG + 200, EOT]
-
-
-def spans(ctx: Any) -> list[tuple[int, int]]:
-    n = capi.whisper_full_n_segments(ctx)
-    return [(capi.whisper_full_get_segment_t0(ctx, i), capi.whisper_full_get_segment_t1(ctx, i)) for i in range(n)]
 
 
 def scripted(**fields: Any) -> Any:
@@ -37,12 +32,12 @@ def test_one_processor_is_whisper_full(ctx: Any) -> None:
     assert capi.whisper_full(ctx, scripted(), LONG, len(LONG)) == 0
     expected = spans(ctx)
     assert capi.whisper_full_parallel(ctx, scripted(), LONG, len(LONG), 1) == 0
-    assert spans(ctx) == expected == [(0, 400), (400, 800), (800, 1200), (1200, 1600)]
+    assert spans(ctx) == expected == near([(0, 400), (400, 800), (800, 1200), (1200, 1600)])
 
 
 def test_p1_parts_have_the_times_of_the_whole(ctx: Any) -> None:
     assert capi.whisper_full_parallel(ctx, scripted(token_timestamps=True), LONG, len(LONG), 2) == 0
-    assert spans(ctx) == [(0, 400), (400, 800), (800, 1200), (1200, 1600)]
+    assert spans(ctx) == near([(0, 400), (400, 800), (800, 1200), (1200, 1600)])
     for i, (t0, t1) in enumerate(spans(ctx)):
         for j in range(capi.whisper_full_n_tokens(ctx, i)):
             token = capi.whisper_full_get_token_data(ctx, i, j)

@@ -193,6 +193,18 @@ def weightless(data: bytes) -> bytes:
     return data[:at]
 
 
+def test_logits_are_not_copied(ctx: Any) -> None:
+    assert capi.whisper_pcm_to_mel(ctx, SOUND, len(SOUND), 1) == 0
+    assert capi.whisper_encode(ctx, 0, 1) == 0 and capi.whisper_decode(ctx, [50258, 50259], 2, 0, 1) == 0
+    logits = capi.whisper_get_logits(ctx)
+    assert logits.shape == (1, 51865) and logits.flags.writeable
+    assert np.shares_memory(logits, capi.whisper_get_logits(ctx))
+    logits[0, 7] = 123.0
+    assert capi.whisper_get_logits(ctx)[0, 7] == 123.0
+    assert capi.whisper_decode(ctx, [50359], 1, 2, 1) == 0
+    assert capi.whisper_get_logits(ctx)[0, 7] != 123.0
+
+
 def test_logits_after_freeing_are_refused(model: Path) -> None:
     ctx = capi.whisper_init_from_file(str(model))
     assert ctx is not None

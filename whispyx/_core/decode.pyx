@@ -5,6 +5,8 @@ from operator import index
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from libc.stdlib cimport free, malloc, realloc
 
+import numpy as np
+
 from whispyx._core.batch cimport Batch
 from whispyx._core.clock cimport now_us
 from whispyx._core.graph.decoder cimport MAX_HEADS, DecoderGraph, Head, build_decoder
@@ -42,11 +44,12 @@ cdef int make_room(State state, int n_outputs, int n_kv) except -1:
     cdef size_t logits = <size_t>n_outputs * state.hp.n_vocab * sizeof(float)
     cdef size_t mask = <size_t>state.batch.n_tokens * n_kv * sizeof(uint16_t)
     cdef void * grown
+    cdef float[::1] rows
     if logits > state.logits_size:
-        grown = realloc(state.logit_rows, logits)
-        if grown == NULL:
-            raise MemoryError
-        state.logit_rows, state.logits_size = <float *>grown, logits
+        # An array of its own, not grown in place: one that was handed out stays valid.
+        state.logit_store = np.empty(<size_t>n_outputs * state.hp.n_vocab, dtype=np.float32)
+        rows = state.logit_store
+        state.logit_rows, state.logits_size = &rows[0], logits
     if mask > state.mask_size:
         grown = realloc(state.mask, mask)
         if grown == NULL:

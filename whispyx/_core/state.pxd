@@ -46,7 +46,8 @@ cdef class State:
     cdef int64_t * slots                # (n_text_ctx,) cells of the batch
     cdef uint16_t * mask                # (n_text_ctx, n_cells) f16
     cdef size_t mask_size
-    cdef float * logit_rows             # (n_outputs, n_vocab) of the last decode
+    cdef float * logit_rows             # (n_outputs, n_vocab) of the last decode; the memory of logit_store
+    cdef object logit_store
     cdef size_t logits_size
     cdef int n_logits                   # rows in logit_rows
 

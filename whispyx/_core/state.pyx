@@ -287,14 +287,18 @@ cdef class State:
 
     def logits(self):
         """Return the logits of the last decode, float32 (n_rows, n_vocab), as a copy."""
+        return self.logits_view().copy()
+
+    def logits_view(self):
+        """Return the logits of the last decode, float32 (n_rows, n_vocab), without copying them.
+
+        What is written to them lasts until the next decode, which writes over them or leaves them for new ones.
+        """
         self.check_made()
-        out = np.empty((self.n_logits, self.hp.n_vocab), dtype=np.float32)
-        cdef float[:, ::1] view = out
-        cdef int i, j
-        for i in range(self.n_logits):
-            for j in range(self.hp.n_vocab):
-                view[i, j] = self.logit_rows[<size_t>i * self.hp.n_vocab + j]
-        return out
+        if self.n_logits == 0:
+            return np.empty((0, self.hp.n_vocab), dtype=np.float32)
+        rows = self.logit_store[:<size_t>self.n_logits * self.hp.n_vocab]
+        return rows.reshape(self.n_logits, self.hp.n_vocab)
 
     def tensor(self, name: str):
         """Return an intermediate result of the last encode, for tests.
@@ -404,12 +408,12 @@ cdef class State:
         self.weights = None
         self.mel = None
         self.encoded_ctx = self.n_logits = 0
+        self.logit_store = None
         self._free()
 
     cdef void _free(self) noexcept:
         free(self.slots)
         free(self.mask)
-        free(self.logit_rows)
         self.slots = NULL
         self.mask = NULL
         self.logit_rows = NULL

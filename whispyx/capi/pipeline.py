@@ -179,10 +179,11 @@ def whisper_get_logits_from_state(state: whisper_state) -> NDArray[np.float32]:
     """float * whisper_get_logits_from_state(whisper_state * state)
 
     Logits of the last decode, float32 (n_rows, n_vocab). There is a row for every token whose logits were asked for,
-    where C has a row for every token and leaves the others unwritten; so [-1] is the last token in both.
+    where C has a row for every token and leaves the others unwritten; so [-1] is the last token in both. The array is
+    not a copy: it holds these values until the next decode, and may be written to.
     """
     held = state_of(state, "whisper_get_logits")
-    return held.core.logits()
+    return held.core.logits_view()
 
 
 def whisper_get_logits(ctx: whisper_context) -> NDArray[np.float32]:
