@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ import soundfile
 
 import whispyx.plugins
 from tests import data
+from tests.oracle.vad_model import SmallSilero
 from whispyx._core.context import Context
 from whispyx._core.parallel import full_parallel
 from whispyx._core.params import FullParams, VadParams
 from whispyx._core.run import FullRun, full
 from whispyx._core.vad.detect import VadModel
 from whispyx._core.vad.regions import regions, to_cs
-from whispyx.errors import AudioError, ModelFormatError, ModelNotFoundError, ParamsError
+from whispyx.errors import Aborted, AudioError, ModelFormatError, ModelNotFoundError, ParamsError
 
 SAMPLE_RATE = 16000
 CS = 160  # samples
@@ -132,3 +134,82 @@ def test_what_cannot_be_done_is_refused(ctx: Any, silero: str, jfk: np.ndarray) 
         state.pcm_to_mel(jfk)
         with pytest.raises(AudioError):
             full(ctx, state, params(silero), None)
+
+
+def times(result: Any) -> list[tuple[int, int, bytes]]:
+    return [(segment.t0, segment.t1, segment.text) for segment in result.segments]
+
+
+def test_V2_states_that_take_turns_do_not_disturb_each_other(ctx: Any, silero: str, jfk: np.ndarray) -> None:
+    late = np.concatenate([np.zeros(5 * SAMPLE_RATE, np.float32), jfk])
+    with ctx.new_state() as one, ctx.new_state() as other:
+        plain = times(full(ctx, other, params(silero), jfk))
+        first, second = FullRun(ctx, one, params(silero), late), FullRun(ctx, other, params(silero), jfk)
+        while "DONE" not in (first.phase, second.phase):
+            first.step()
+            second.step()
+        first.run()
+        assert times(second.run()) == plain
+    assert second.vad_segments[0][0] < 100 < first.vad_segments[0][0]
+
+
+def test_V3_a_file_that_holds_another_model_than_before_is_read_again(
+    ctx: Any, silero: str, jfk: np.ndarray, tmp_path: Path
+) -> None:
+    """A network that hears no speech anywhere takes turns with the real one under one name."""
+    deaf = SmallSilero(changes={"_model.decoder.decoder.2.bias": np.asarray(-60.0, np.float32)}).to_bytes()
+    path = tmp_path / "voice.bin"
+    with ctx.new_state() as state:
+        path.write_bytes(deaf)
+        assert full(ctx, state, params(str(path)), jfk).segments == ()
+        shutil.copy(silero, path)
+        assert full(ctx, state, params(str(path)), jfk).segments
+        path.write_bytes(deaf)
+        assert full(ctx, state, params(str(path)), jfk).segments == ()
+
+
+def test_V7_every_token_lies_in_a_region_of_speech(ctx: Any, silero: str, jfk: np.ndarray) -> None:
+    gap = np.zeros(6 * SAMPLE_RATE, np.float32)
+    with ctx.new_state() as state:
+        result = full(ctx, state, params(silero, token_timestamps=True), np.concatenate([gap, jfk, gap, jfk]))
+    found = [(token.t0, token.t1) for s in result.segments for token in s.tokens if token.t0 >= 0]
+    assert len(found) > 20
+    for t0, t1 in found:
+        assert any(a <= t0 <= b for a, b in result.vad_segments), (t0, result.vad_segments)
+        assert any(a <= t1 <= b + 1 for a, b in result.vad_segments), (t1, result.vad_segments)
+
+
+def test_detection_can_be_stopped(ctx: Any, silero: str, jfk: np.ndarray) -> None:
+    asked_in: list[str] = []
+
+    def stop() -> bool:
+        asked_in.append(run.phase)
+        return True
+
+    with ctx.new_state() as state:
+        run = FullRun(ctx, state, params(silero, abort_callback=stop), np.tile(jfk, 60))
+        with pytest.raises(Aborted):
+            run.run()
+        assert asked_in[0] == "VAD"
+        assert full(ctx, state, params(silero), jfk).segments
+
+
+def test_four_threads_on_one_model_find_what_one_finds(ctx: Any, silero: str, jfk: np.ndarray) -> None:
+    late = np.concatenate([np.zeros(5 * SAMPLE_RATE, np.float32), jfk])
+    jobs = [(jfk, True), (late, True), (jfk, False), (late, False)]
+
+    def work(i: int) -> None:
+        sound, vad = jobs[i]
+        with ctx.new_state() as state:
+            found[i] = times(full(ctx, state, params(silero, vad=vad, n_threads=1), sound))
+
+    found: list[Any] = [None] * len(jobs)
+    for i in range(len(jobs)):
+        work(i)
+    alone, found = found, [None] * len(jobs)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(jobs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == alone

@@ -56,6 +56,14 @@ def test_V8_an_overlap_past_the_end_is_cut_off(ramp: npt.NDArray[np.float32]) ->
     np.testing.assert_array_equal(heard, np.concatenate([first, silence, last]))
 
 
+def test_V8_an_overlap_does_not_move_the_times_behind_it(ramp: npt.NDArray[np.float32]) -> None:
+    # 1 s of the first region, 0.5 s copied beyond it, 0.1 s of silence.
+    times = gather(ramp, REGIONS, 0.5)[1]
+    assert times.pieces == [(0, 100, 100, 200), (160, 360, 500, 700)]
+    assert times.segment_t0(160) == 500 and times.segment_t1(260) == 600
+    assert times.token_t0(160) == 500 and times.token_t1(260) == 600
+
+
 def test_a_region_behind_the_recording_is_left_out(ramp: npt.NDArray[np.float32]) -> None:
     heard, times = gather(ramp, [(100, 200), (1001, 1002)], 0.0)
     np.testing.assert_array_equal(heard[:16000], ramp[16000:32000])

@@ -12,12 +12,12 @@ from whispyx._core.vad.regions import regions, to_cs
 from whispyx._core.vad.timemap import gather
 
 
-cdef VadModel voice_of(State state, path):
+cdef VadModel voice_of(State state, path, int n_threads):
     """Return the state's voice activity model of this file; another file, or a changed one, is read anew."""
     about = os.stat(path) if os.path.exists(path) else None
     key = (os.path.abspath(path), about and (about.st_mtime_ns, about.st_size))
     if state.voice is None or state.voice_key != key:
-        fresh = VadModel.load(path)
+        fresh = VadModel.load(path, n_threads=n_threads)
         if state.voice is not None:
             state.voice.close()
         state.voice, state.voice_key = fresh, key
@@ -41,7 +41,7 @@ def find_speech(State state not None, samples, path, params, int n_threads):
     tuple
         Regions [(t0, t1)] in units of 10 ms; their samples, float32; a TimeMap. Without speech: [], None, None.
     """
-    cdef VadModel voice = voice_of(state, path)
+    cdef VadModel voice = voice_of(state, path, n_threads)
     voice.run(as_samples(samples), True, state.abort, n_threads)
     found = to_cs(regions(voice.probs, params, voice.n_window))
     if not found:
