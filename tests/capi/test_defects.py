@@ -151,3 +151,20 @@ def test_v5_fractions_of_a_second_count(ctx: Any) -> None:
     params = capi.whisper_vad_default_params()
     params.max_speech_duration_s = 0.5
     assert params.max_speech_duration_s == 0.5
+
+
+@pytest.mark.parametrize("carry", [False, True])
+def test_b30_a_prompt_holds_223_tokens_of_history(ctx: Any, carry: bool) -> None:
+    lines: list[str] = []
+    params = scripted([BEG, WORD, BEG + 200, BEG + 200, EOT], carry_initial_prompt=carry)
+    params.prompt_tokens, params.prompt_n_tokens = [WORD] * 300, 300
+    capi.whisper_reset_timings(ctx)
+    assert capi.whisper_full(ctx, params, SOUND, len(SOUND)) == 0
+    capi.whisper_log_set(lambda level, text, data: lines.append(text), None)
+    try:
+        capi.whisper_print_timings(ctx)
+    finally:
+        capi.whisper_log_set(None, None)
+    told = next(line for line in lines if line.startswith("prompt time"))
+    # start of previous text, the history, start of transcript, language, task
+    assert int(told.split("/")[1].split()[0]) == 1 + 223 + 3
