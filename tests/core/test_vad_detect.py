@@ -93,7 +93,7 @@ def test_probabilities_of_random_networks_are_those_of_the_oracle(
 ) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(recipe.to_bytes())
-    x = noise(512 * 140 + 77)  # more than one group of windows, and a part of one
+    x = noise(512 * 280 + 77)  # more than one group of windows, and a part of one
     ours = VadModel.load(path, carry_context=carry).detect(x)
     oracle = Silero(SileroFile.read(path), carry)(x)
     print(f"\nlargest difference {worst(ours, oracle):.1e}, probabilities {oracle.min():.3f} to {oracle.max():.3f}")
@@ -212,7 +212,7 @@ def test_no_samples_have_no_probabilities(small: VadModel) -> None:
     assert regions(small.probs, VadParams()) == []
 
 
-@pytest.mark.parametrize(("n", "n_windows"), [(1, 1), (511, 1), (512, 1), (513, 2), (65536, 128), (65537, 129)])
+@pytest.mark.parametrize(("n", "n_windows"), [(1, 1), (511, 1), (512, 1), (513, 2), (131072, 256), (131073, 257)])
 def test_a_part_of_a_window_counts_as_one(small: VadModel, n: int, n_windows: int) -> None:
     assert small.detect(noise(n)).shape == (n_windows,)
     assert small.n_window == 512
@@ -273,7 +273,7 @@ def test_a_second_recording_is_heard_as_if_it_were_the_first(small: VadModel) ->
 @pytest.mark.parametrize("step", [1, 3, 50])
 def test_a_stream_in_pieces_gives_what_the_whole_gives(step: int, carry: bool) -> None:
     model = VadModel.load(SmallSilero((128, 64, 64, 128), 128).to_bytes(), carry_context=carry)
-    x = noise(512 * 200 + 100)
+    x = noise(512 * 300 + 100)
     whole = model.detect(x)
     model.reset()
     pieces = [model.detect_no_reset(x[at : at + 512 * step]) for at in range(0, x.size, 512 * step)]

@@ -42,7 +42,7 @@ from whispyx._core.source import open_source
 from whispyx.errors import ComputeError, ComputeMemoryError, ParamsError, StateError
 
 cdef enum:
-    BLOCK = 128                             # windows computed at once, 4 s
+    BLOCK = 256                             # windows computed at once, 8 s
     FEW = 32                                # so many are computed sooner by one thread than several can be woken
     PADDED = N_CONTEXT + N_WINDOW + N_CONTEXT
     MAX_THREADS = 512                       # GGML_MAX_N_THREADS
