@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.capi.conftest import SOUND, quick
+from tests.capi.conftest import ROOT, SOUND, quick
 from whispyx import capi
 from whispyx._core import devices, microbench
 from whispyx.errors import ParamsError
@@ -107,6 +111,30 @@ def test_a_log_callback_that_fails_is_reported_and_stops_nothing(capsys: pytest.
         capi.whisper_log_set("no function", None)  # type: ignore[arg-type]
 
 
+def test_without_a_log_the_reasons_go_to_standard_error(model: Path) -> None:
+    code = """
+import logging, sys
+from whispyx import capi
+assert capi.whisper_init_from_file("missing-1.bin") is None
+ctx = capi.whisper_init_from_file(sys.argv[1])
+capi.whisper_print_timings(ctx)
+capi.whisper_log_set(lambda *_: None, None)
+assert capi.whisper_init_from_file("missing-2.bin") is None
+capi.whisper_print_timings(ctx)
+capi.whisper_log_set(None, None)
+logging.basicConfig(filename=sys.argv[2])
+assert capi.whisper_init_from_file("missing-3.bin") is None
+"""
+    with tempfile.NamedTemporaryFile("r") as log:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(model), log.name], capture_output=True, text=True, cwd=ROOT
+        )
+        assert done.returncode == 0, done.stderr
+        assert "missing-1" in done.stderr and "missing-2" not in done.stderr and "missing-3" not in done.stderr
+        assert done.stderr.count("load time") == 1
+        assert "missing-3" in log.read()
+
+
 def test_m4_timings_are_the_callers_own_and_count_stages(ctx: Any) -> None:
     first = capi.whisper_get_timings(ctx)
     assert first == capi.whisper_timings()
@@ -172,7 +200,28 @@ def test_b29_samplings_are_counted_with_the_greedy_strategy_too(ctx: Any, lines:
 def test_copies_are_measured_for_every_number_of_threads() -> None:
     rates = microbench.memcpy_rates(2, n_bytes=10_000_001, n_repeats=2)
     assert [name for name, _ in rates] == ["heat-up", "1 thread", "1 thread", "2 threads"]
-    assert all(rate > 0.01 for _, rate in rates)
+    assert all(0.01 < rate < 10_000 for _, rate in rates)
+
+
+def test_a_rate_is_bytes_by_time() -> None:
+    start = time.perf_counter()
+    rates = microbench.memcpy_rates(1, n_bytes=50_000_000, n_repeats=4)
+    spent = time.perf_counter() - start
+    told = sum(n * 50_000_000 / (rate * 1e9) for (_, rate), n in zip(rates, (1, 4, 4), strict=True))
+    assert 0.001 * spent < told <= spent  # a wrong unit is 1000 times off; the rest is making and adding up memory
+
+
+def test_ctrl_c_stops_a_benchmark() -> None:
+    code = "from whispyx import capi; print('start', flush=True); capi.whisper_bench_ggml_mul_mat_str(1)"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "start\n"
+    time.sleep(1.0)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors and child.returncode != 0
 
 
 @pytest.mark.parametrize("kind", microbench.MUL_MAT_TYPES)

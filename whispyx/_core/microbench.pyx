@@ -102,7 +102,7 @@ def _copy_rate(Pair pair, int n_threads, int n_repeats) -> float:
         for helper in helpers:
             helper.join()
         PyErr_CheckSignals()
-    return n_repeats * pair.size / max(1, now_us() - start) / 1e3
+    return 1e-3 * n_repeats * pair.size / max(1, now_us() - start)
 
 
 def memcpy_rates(int n_threads, size_t n_bytes=COPY_BYTES, int n_repeats=COPY_REPEATS) -> list:

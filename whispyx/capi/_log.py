@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from whispyx.capi.constants import (
@@ -29,6 +30,29 @@ def level_of(level: int) -> ggml_log_level:
     if level >= logging.WARNING:
         return GGML_LOG_LEVEL_WARN
     return GGML_LOG_LEVEL_INFO if level >= logging.INFO else GGML_LOG_LEVEL_DEBUG
+
+
+class LastResort(logging.Handler):
+    """Warnings and errors go to standard error, as in C, as long as the program has set up no log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        others = [*logging.getLogger().handlers, *_whole.handlers, *(one for one in log.handlers if one is not self)]
+        if all(isinstance(one, logging.NullHandler) for one in others):
+            try:
+                sys.stderr.write(f"{self.format(record)}\n")
+            except Exception:
+                self.handleError(record)
+
+
+log.addHandler(LastResort(logging.WARNING))
+
+
+def say(text: str) -> None:
+    """Log a line that was asked for; where the log takes no such lines, write it to standard error."""
+    if log.isEnabledFor(logging.INFO):
+        log.info("%s", text)
+    else:
+        print(text, file=sys.stderr)
 
 
 class Sink(logging.Handler):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whispyx.capi._log import log
+from whispyx.capi._log import say
 from whispyx.capi.objects import context_of, default_state
 from whispyx.capi.structs import whisper_timings
 
@@ -37,16 +37,16 @@ def whisper_get_timings(ctx: whisper_context) -> whisper_timings | None:
 def whisper_print_timings(ctx: whisper_context) -> None:
     """void whisper_print_timings(whisper_context * ctx)
 
-    Logs where the time went: loading, attempts that were repeated (p: unlikely or failed, h: repetitions), and each
-    stage with its number of runs.
+    Tells where the time went: loading, attempts that were repeated (p: unlikely or failed, h: repetitions), and each
+    stage with its number of runs. The lines go to the log, or to standard error where the log takes no such lines.
     """
     core = context_of(ctx, "whisper_print_timings")
-    log.info("load time = %8.2f ms", core.load_ms)
+    say(f"load time = {core.load_ms:8.2f} ms")
     if ctx.state is None:
         return
     clock = ctx.state.clock
-    log.info("fallbacks = %3d p / %3d h", clock.n_fail_p, clock.n_fail_h)
-    log.info("mel time = %8.2f ms", clock.mel_ms)
+    say(f"fallbacks = {clock.n_fail_p:3d} p / {clock.n_fail_h:3d} h")
+    say(f"mel time = {clock.mel_ms:8.2f} ms")
     for name, total, runs in (
         ("sample", clock.sample_ms, clock.n_sample),
         ("encode", clock.encode_ms, clock.n_encode),
@@ -54,8 +54,8 @@ def whisper_print_timings(ctx: whisper_context) -> None:
         ("batchd", clock.batchd_ms, clock.n_batchd),
         ("prompt", clock.prompt_ms, clock.n_prompt),
     ):
-        log.info("%s time = %8.2f ms / %5d runs (%8.2f ms per run)", name, total, runs, total / max(1, runs))
-    log.info("total time = %8.2f ms", clock.total_ms)
+        say(f"{name} time = {total:8.2f} ms / {runs:5d} runs ({total / max(1, runs):8.2f} ms per run)")
+    say(f"total time = {clock.total_ms:8.2f} ms")
 
 
 def whisper_reset_timings(ctx: whisper_context) -> None:
