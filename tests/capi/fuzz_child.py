@@ -1,4 +1,4 @@
-"""Calls whisper_full with whatever parameters and sounds come, in a process that may die. Run by test_properties.py.
+"""Calls whisper_full and the stages with whatever comes, in a process that may die. Run by test_properties.py.
 
 fuzz_child.py MODEL COUNT      prints how often each outcome was seen, as JSON
 """
@@ -22,6 +22,13 @@ from whispyx import capi
 from whispyx.errors import LanguageError, ParamsError
 
 CODES = range(-9, 1)
+STAGES = {
+    "pcm_to_mel": (0, -1),
+    "set_mel": (0, -1),
+    "encode": (0, -1),
+    "decode": (0, 1),
+    "detect": (*range(100), -1, -2, -6, -7),
+}
 INT = st.one_of(
     st.integers(-3, 12), st.sampled_from([100, 101, 224, 448, 1500, 3000, -(2**31), 2**31 - 1]), st.integers(0, 600)
 )
@@ -105,7 +112,29 @@ def main(model: str, count: int) -> dict[str, int]:
                 capi.whisper_full_get_token_data(ctx, i, j)
         assert -1 <= capi.whisper_full_lang_id(ctx) <= 99
 
+    @settings(max_examples=count, deadline=None, derandomize=True, database=None,
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(st.sampled_from(sorted(STAGES)), INT, INT, TOKENS, mostly([1, 2], [0, -1, 513]), LENGTH)
+    def stage(name: str, a: int, b: int, tokens: Any, threads: int, n: int) -> None:
+        calls = {
+            "pcm_to_mel": lambda: capi.whisper_pcm_to_mel(ctx, noise[:n], n, threads),
+            "set_mel": lambda: capi.whisper_set_mel(ctx, np.zeros(max(0, min(a, 999)) * 80, np.float32), a, 80),
+            "encode": lambda: capi.whisper_encode(ctx, a, threads),
+            "decode": lambda: capi.whisper_decode(ctx, tokens, b if a % 3 == 0 else None, a if a % 2 else 0, threads),
+            "detect": lambda: capi.whisper_lang_auto_detect(ctx, a * 10 if abs(a) < 10**8 else a, threads, None),
+        }
+        try:
+            code = calls[name]()
+        except (ParamsError, TypeError) as error:
+            seen[f"{name} {type(error).__name__}"] += 1
+        else:
+            assert code in STAGES[name], (name, code)
+            seen[f"{name} {min(code, 0)}"] += 1
+        assert capi.whisper_get_logits(ctx).shape[1] == capi.whisper_n_vocab(ctx)
+        assert capi.whisper_n_len(ctx) >= 0
+
     run()
+    stage()
     capi.whisper_free(ctx)
     return dict(seen)
 

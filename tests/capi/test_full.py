@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -438,3 +440,27 @@ def test_whatever_is_wrong_is_a_typed_error(ctx: Any) -> None:
     for bad in (quick(n_threads=-5), quick(offset_ms=-(2**31)), quick(temperature=float("inf"))):
         with pytest.raises(WhispyxError):
             capi.whisper_full(ctx, bad, SOUND, 16000)
+
+
+def test_token_times_of_silence_are_those_observed_in_whispercpp(model: Path) -> None:
+    # Observed on 1.8.5: a segment 0 to 20 s of silence, words that weigh 5.01, 5.01, 3.01 and 5.01.
+    data = model.read_bytes()
+    words = {b"babada": b" hello", b"bada": b" the"}  # made-up words have no odd number of letters
+    for old, new in words.items():
+        size = struct.pack("<I", len(old))
+        assert data.count(size + old) == 1
+        data = data.replace(size + old, size + new)
+    ctx = capi.whisper_init_from_buffer(data, len(data))
+    assert ctx is not None
+    texts = [capi.whisper_token_to_str(ctx, token) for token in range(EOT)]
+    five, three = texts.index(b" hello"), texts.index(b" the")
+    tokens = [BEG, five, five, three, five, BEG + 1000, BEG + 1000, EOT]
+    silence = np.zeros(16000 * 21, np.float32)
+    assert capi.whisper_full(ctx, scripted(tokens, token_timestamps=True), silence, len(silence)) == 0
+    found = [capi.whisper_full_get_token_data(ctx, 0, i) for i in range(6)]
+    assert [token.id for token in found] == tokens[:6]
+    assert [round(token.vlen, 2) for token in found] == [7, 5.01, 5.01, 3.01, 5.01, 18]
+    assert [token.t1 for token in found[1:5]] == [555, 1110, 1443, 2000]
+    assert [token.t0 for token in found[1:5]] == [0, 555, 1110, 1443]
+    assert [(token.t0, token.t1) for token in (found[0], found[5])] == [(0, 0), (2000, 2000)]
+    capi.whisper_free(ctx)

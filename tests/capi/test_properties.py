@@ -26,3 +26,4 @@ def test_random_calls_never_end_the_process(model: Path) -> None:
     assert outcomes["0"] > EXAMPLES // 5
     assert outcomes["ParamsError"] > 0
     assert {"-3", "-4"} <= set(outcomes)
+    assert {f"{stage} 0" for stage in ("pcm_to_mel", "set_mel", "encode", "decode", "detect")} <= set(outcomes)
