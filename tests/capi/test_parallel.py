@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -84,6 +86,24 @@ def test_an_exception_in_a_callback_reaches_the_caller(ctx: Any) -> None:
         with pytest.raises(Mine):
             capi.whisper_full_parallel(ctx, params, LONG, len(LONG), 2)
     assert capi.whisper_full(ctx, quick(), LONG, 16000) == 0
+
+
+def test_b32_the_logits_filter_of_all_parts_runs_one_at_a_time(ctx: Any) -> None:
+    inside: list[int] = []
+    threads = set()
+
+    def look(context: Any, state: Any, tokens: Any, n: int, logits: Any, data: Any) -> None:
+        inside.append(1)
+        assert len(inside) == 1
+        threads.add(threading.get_ident())
+        time.sleep(0.002)  # another thread would come in now
+        data(context, state, tokens, n, logits, None)
+        inside.pop()
+
+    params = quick(logits_filter_callback=look, logits_filter_callback_user_data=script(FOUR_SECONDS))
+    assert capi.whisper_full_parallel(ctx, params, LONG, len(LONG), 2) == 0
+    assert len(threads) == 2
+    assert spans(ctx) == near([(0, 400), (400, 800), (800, 1200), (1200, 1600)])
 
 
 def test_no_samples_find_nothing(ctx: Any) -> None:

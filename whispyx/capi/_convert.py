@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -83,9 +84,11 @@ class Callbacks:
         if begin is not None:
             params.encoder_begin_callback = lambda: bool(begin(ctx, state))
         if logits is not None:
+            one_at_a_time = threading.Lock()  # parts of a recording run side by side
 
             def on_logits(tokens: list[TokenData], row: NDArray[np.float32]) -> None:
-                logits(ctx, state, TokenArray(tokens), len(tokens), row)
+                with one_at_a_time:
+                    logits(ctx, state, TokenArray(tokens), len(tokens), row)
 
             params.logits_filter_callback = on_logits
         if self.abort is not None:
