@@ -188,3 +188,40 @@ class Guess:
             while loud[k] < level and k > s0:
                 k -= 1
             token.t1 = k // 160
+
+
+# Words ---------------------------------------------------------------------------------------------------------------
+
+
+def placement_score(
+    spans: list[tuple[int, int]], look: Array, voiced: Array, length: Array, weight: dict[str, float]
+) -> float:
+    """How good it is to have words at `spans`: attention, how long each lasts, and what a pause costs and brings."""
+    n_frames = len(voiced)
+    edges = [0, *(edge for span in spans for edge in span), n_frames]
+    score = 0.0
+    for k, (start, end) in enumerate(spans):
+        score += weight["look"] * look[k, start:end].sum()
+        score -= weight["duration"] * np.log((end - start) / length[k]) ** 2
+    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        if end > begin:
+            score -= weight["voice"] * voiced[begin:end].sum() + weight["break"]
+    return score
+
+
+def placements(n_words: int, n_frames: int, pause: int) -> list[list[tuple[int, int]]]:
+    """Every way to put words into frames. Pauses between words last at least `pause`; before and behind, any time."""
+    out: list[list[tuple[int, int]]] = []
+
+    def extend(spans: list[tuple[int, int]]) -> None:
+        if len(spans) == n_words:
+            out.append(spans)
+            return
+        last = spans[-1][1] if spans else 0
+        for start in range(last, n_frames):
+            if not spans or start == last or start - last >= pause:
+                for end in range(start + 1, n_frames + 1):
+                    extend([*spans, (start, end)])
+
+    extend([])
+    return out

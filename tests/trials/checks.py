@@ -81,9 +81,7 @@ def check_segments(segments: Sequence[Any], n_samples: int, eot: int) -> None:
             Span(f"token {t.text!r} of {span.what}", t.t0 / 100, t.t1 / 100) for t in spoken if t.t0 >= 0 or t.t1 >= 0
         ]
         marks += [
-            Span(f"DTW time of {t.text!r}", t.t_dtw / 100, max(t.t_dtw, t.t_dtw_end) / 100)
-            for t in spoken
-            if t.t_dtw >= 0
+            Span(f"DTW time of {t.text!r}", t.t_dtw_start / 100, t.t_dtw_end / 100) for t in spoken if t.t_dtw_end >= 0
         ]
     for group in (words, tokens, marks):
         _check_spans(group, length)

@@ -1,3 +1,4 @@
+from whispyx._core.align.fit cimport Loudness
 from whispyx._core.context cimport Context
 from whispyx._core.params cimport FullParams
 from whispyx._core.results cimport SegmentData
@@ -13,6 +14,7 @@ cdef class Emitter:
     cdef FullParams params
     cdef object samples         # float32 (n,), what was recognised; None: a ready spectrogram
     cdef object clock           # TokenClock, or None
+    cdef Loudness loudness      # None: no words are wanted
     cdef object time_map        # TimeMap, or None: times are those of the recording
     cdef long long shift        # where `samples` begin in the recording, 10 ms units
     cdef readonly list segments

@@ -5,6 +5,7 @@ so that each segment is given out once, complete and in order.
 
 from whispyx._core.align.align cimport align_window
 from whispyx._core.align.energy cimport TokenClock
+from whispyx._core.align.fit cimport Loudness
 from whispyx._core.context cimport Context
 from whispyx._core.params cimport FullParams
 from whispyx._core.results cimport SegmentData, TokenData, WordData
@@ -73,12 +74,15 @@ cdef class Emitter:
         self.time_map = time_map
         self.segments = []
         self.clock = None
+        self.loudness = None
 
     cdef int start(self) except -1:
         """Get ready: samples and time map will not change any more."""
         if self.params.get("token_timestamps"):
             self.clock = TokenClock(self.samples, self.params.get("thold_pt"), self.params.get("thold_ptsum"),
                                     self.ctx.vocab)
+        if self.params.get("word_timestamps"):
+            self.loudness = Loudness(self.samples)
         return 0
 
     cdef int window(self, list found, int seek, int n_frames, int lang, int n_threads) except -1:
@@ -88,12 +92,7 @@ cdef class Emitter:
         pieces = [piece for batch in batches for piece in batch]
         if pieces and (self.params.get("dtw") or self.params.get("word_timestamps")):
             align_window(self.state, pieces, seek, n_frames, lang, n_threads, self.params.get("translate"),
-                         self.params.get("dtw"))
-        if self.params.get("word_timestamps"):
-            from whispyx._core.align.words import words_of
-
-            for piece in pieces:
-                piece.words = words_of(piece, self.samples, self.ctx.vocab)
+                         self.params.get("dtw"), self.loudness)
         for piece in pieces:
             self.to_recording(piece)
         for batch in batches:

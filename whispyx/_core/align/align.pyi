@@ -18,4 +18,6 @@ def align(
     n_threads: int = 1,
     translate: bool = False,
     marks: bool = True,
+    samples: npt.NDArray[np.float32] | None = None,
+    words: bool = False,
 ) -> None: ...

@@ -13,6 +13,8 @@ from libc.string cimport memset
 import numpy as np
 
 from whispyx._core.align.dtw cimport add_head, all_finite, row_starts
+from whispyx._core.align.fit cimport Loudness
+from whispyx._core.align.words cimport time_words
 from whispyx._core.batch cimport Batch
 from whispyx._core.decode cimport watch_batch
 from whispyx._core.graph.decoder cimport MAX_HEADS, Head
@@ -20,6 +22,7 @@ from whispyx._core.results cimport SegmentData, TokenData
 from whispyx._core.state cimport State
 from whispyx._core.vocab cimport Vocab
 
+from whispyx._core.align.heads import LAGS
 from whispyx.errors import ParamsError, StateError
 
 _logger = logging.getLogger("whispyx.core")
@@ -100,8 +103,8 @@ cdef list task_of(Vocab vocab, int lang_id, bint translate):
 
 
 cdef int align_window(State state, list segments, int seek, int n_frames, int lang_id, int n_threads,
-                      bint translate=False, bint marks=True) except -1:
-    """Fill t_dtw, t_dtw_start and t_dtw_end of the text tokens of a window's segments.
+                      bint translate=False, bint marks=True, Loudness loudness=None) except -1:
+    """Fill t_dtw, t_dtw_start and t_dtw_end of the text tokens of a window's segments, and their words.
 
     Parameters
     ----------
@@ -118,6 +121,8 @@ cdef int align_window(State state, list segments, int seek, int n_frames, int la
     marks
         Whether t_dtw is wanted. It needs a run of its own: whisper.cpp leaves the task token out, and its heads look at
         the whole window.
+    loudness
+        Of the sound that the window is part of, when words are wanted too.
 
     Times stay unknown (-1) when there is no text, no whole encoder position or, with a damaged model, no finite
     attention.
@@ -159,6 +164,9 @@ cdef int align_window(State state, list segments, int seek, int n_frames, int la
             token = found[i]
             token.t_dtw_start = seek + 2 * first[i]
             token.t_dtw_end = seek + 2 * first[i + 1]
+        if loudness is not None:
+            time_words(segments, vocab.eot, cost + <size_t>n_before * n_positions, n_text, n_positions, seek, loudness,
+                       LAGS.get(state.ctx.aheads, 0))
         if not marks:
             return 0
         if vocab.is_multilingual:
@@ -229,8 +237,10 @@ def attention_of(State state not None, tokens, int n_positions, int n_threads=1)
 
 
 def align(State state not None, segments, int seek, int n_frames, int lang_id=-1, int n_threads=1,
-          bint translate=False, bint marks=True) -> None:
-    """Fill the times by attention of the text tokens of a window's segments; see `align_window`.
+          bint translate=False, bint marks=True, samples=None, bint words=False) -> None:
+    """Fill the times by attention of the text tokens of a window's segments, and words; see `align_window`.
+
+    `samples` is the whole sound, float32 (n_samples,); it shows where words begin and end.
 
     Raises
     ------
@@ -248,6 +258,7 @@ def align(State state not None, segments, int seek, int n_frames, int lang_id=-1
         checked.append(segment)
     state.enter()
     try:
-        align_window(state, checked, seek, n_frames, lang_id, n_threads, translate, marks)
+        align_window(state, checked, seek, n_frames, lang_id, n_threads, translate, marks,
+                     Loudness(samples) if words else None)
     finally:
         state.leave()
