@@ -18,7 +18,8 @@ pytestmark = pytest.mark.skipif(not DOCUMENT.exists(), reason="the tests run out
 def sources() -> list[Path]:
     places = ("whispyx", "tools", "bench")
     found = [path for place in places for path in sorted((ROOT / place).rglob("*.py"))]
-    tests = [ROOT / "tests" / "conftest.py", ROOT / "tests" / "core" / "test_memory.py"]
+    names = ("conftest.py", "core/test_memory.py", "parity/test_parity.py")
+    tests = [ROOT / "tests" / name for name in names]
     return [*found, ROOT / "setup.py", *tests]
 
 

@@ -41,7 +41,7 @@ class ModelFile:
         return self.tensors[name]
 
 
-def read_model(path: str | Path) -> ModelFile:
+def read_model(path: str | Path, with_tensors: bool = True) -> ModelFile:
     """Read the file at `path`. Tensors come back in the usual order, slowest axis first: a matrix is (out, in)."""
     data = Path(path).read_bytes()
     magic, *values = struct.unpack_from("<I11i", data, 0)
@@ -60,7 +60,7 @@ def read_model(path: str | Path) -> ModelFile:
         tokens.append(data[at + 4 : at + 4 + length])
         at += 4 + length
     tensors, types = {}, {}
-    while at < len(data):
+    while with_tensors and at < len(data):
         n_dims, name_length, tensor_type = struct.unpack_from("<3i", data, at)
         dims = struct.unpack_from(f"<{n_dims}i", data, at + 12)
         at += 12 + 4 * n_dims

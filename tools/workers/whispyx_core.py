@@ -1,4 +1,8 @@
-"""whispyx as a worker process, through its core. Same commands and answers as whispercpp.py."""
+"""whispyx as a worker process, through its core. Same commands and answers as whispercpp.py, but for `logits`.
+
+`params` may also have what only whispyx knows, such as `reference_sampling`; answers also have `vad_segments`, the
+regions of speech that were kept, and the end of each token as DTW finds it.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,12 @@ except ImportError:  # not installed: use the checkout that this file belongs to
 
 import numpy as np
 
+# as TokenData has it: as the answers have it
+TOKEN_FIELDS = {name: name for name in ("tid", "p", "plog", "pt", "ptsum", "t_dtw", "t_dtw_end")} | {
+    "t0": "token_t0",
+    "t1": "token_t1",
+}
+
 
 def peak_kb() -> int:
     """Most memory this program has held. (ru_maxrss would count what the parent held when it started us.)"""
@@ -32,39 +42,58 @@ class Worker:
         whispyx.plugins.load()
         self.ctx: Any = None
         self.state: Any = None
+        self.loaded: Any = None
 
-    def load(self, model: str, flash_attn: bool) -> dict[str, Any]:
+    def load(self, model: str, flash_attn: bool, aheads: dict[str, Any] | None = None) -> dict[str, Any]:
         from whispyx._core.context import Context
+
+        self.loaded = None
 
         if self.ctx is not None:
             self.state.close()
             self.ctx.close()
         start = time.perf_counter()
         self.ctx = Context.load(model, flash_attn=flash_attn)
+        if aheads:
+            from whispyx._core.align.heads import resolve
+
+            heads = [tuple(head) for head in aheads.get("heads", ())]
+            self.ctx.set_aheads(resolve(aheads["preset"], aheads.get("n_top", -1), heads, self.ctx.hparams))
         self.state = self.ctx.new_state()
         return {"load_s": time.perf_counter() - start}
 
-    def full(self, samples: str, params: dict[str, Any]) -> dict[str, Any]:
-        from whispyx._core.params import FullParams
-        from whispyx._core.run import full
+    @staticmethod
+    def _params(params: dict[str, Any], dtw: bool) -> Any:
+        from whispyx._core.params import FullParams, VadParams
+
+        params = dict(params)
+        if "grammar" in params:
+            from whispyx._core.grammar import Grammar
+
+            rules = [[tuple(element) for element in rule] for rule in params["grammar"]["rules"]]
+            params["grammar"] = Grammar.from_rules(rules, params["grammar"]["start"])
+        if "vad_params" in params:
+            params["vad_params"] = VadParams(**params["vad_params"])
+        if dtw:
+            params["dtw"] = True
+        return FullParams(**params)
+
+    def full(self, samples: str, params: dict[str, Any], n_processors: int = 1) -> dict[str, Any]:
+        from whispyx._core.run import FullRun
 
         sound = np.ascontiguousarray(np.load(samples), np.float32)
-        full_params = FullParams(**params)
+        full_params = self._params(params, bool(getattr(self.ctx, "aheads", ())))
         start = time.perf_counter()
-        result = full(self.ctx, self.state, full_params, sound)
+        vad_segments: list[tuple[int, int]] = []
+        if n_processors == 1:
+            run = FullRun(self.ctx, self.state, full_params, sound)
+            result = run.run()
+            vad_segments = list(getattr(run, "vad_segments", ()))
+        else:
+            from whispyx._core.parallel import full_parallel
+
+            result = full_parallel(self.ctx, self.state, full_params, sound, n_processors)
         seconds = time.perf_counter() - start
-        segments = [
-            {
-                "t0": s.t0,
-                "t1": s.t1,
-                "text_hex": s.text.hex(),
-                "no_speech_prob": s.no_speech_prob,
-                "tokens": [t.id for t in s.tokens],
-                "tid": [t.tid for t in s.tokens],
-                "p": [t.p for t in s.tokens],
-            }
-            for s in result.segments
-        ]
         t = result.timings
         timings = {
             "encode_ms": (t.encode_ms + t.cross_ms) / max(1, t.n_encode),  # whisper.cpp counts both as one
@@ -73,10 +102,54 @@ class Worker:
         return {
             "code": 0,
             "language": result.language,
-            "segments": segments,
+            "segments": [self._segment(segment) for segment in result.segments],
+            "vad_segments": vad_segments,
             "seconds": seconds,
             "timings": timings,
         }
+
+    @staticmethod
+    def _segment(segment: Any) -> dict[str, Any]:
+        return {
+            "t0": segment.t0,
+            "t1": segment.t1,
+            "text_hex": segment.text.hex(),
+            "no_speech_prob": segment.no_speech_prob,
+            "speaker_turn_next": segment.speaker_turn_next,
+            "tokens": [t.id for t in segment.tokens],
+            **{name: [getattr(t, field) for t in segment.tokens] for field, name in TOKEN_FIELDS.items()},
+        }
+
+    def fresh(
+        self,
+        model: str,
+        flash_attn: bool,
+        samples: str,
+        params: dict[str, Any],
+        n_processors: int = 1,
+        aheads: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        loaded = (model, flash_attn, json.dumps(aheads))
+        if self.loaded != loaded:
+            self.load(model, flash_attn, aheads)
+            self.loaded = loaded
+        else:
+            self.state.close()
+            self.state = self.ctx.new_state()
+        return self.full(samples, params, n_processors)
+
+    def speech(self, vad_model: str, samples: str, vad_params: dict[str, Any]) -> dict[str, Any]:
+        from whispyx._core.vad.model import VadModel
+        from whispyx._core.vad.regions import regions, to_cs
+
+        from whispyx._core.params import VadParams
+
+        vad = VadModel.load(vad_model)
+        vad.detect(np.ascontiguousarray(np.load(samples), np.float32))
+        probs = np.array(vad.probs)
+        found = to_cs(regions(probs, VadParams(**vad_params)))
+        vad.close()
+        return {"probs": probs.tolist(), "regions": [list(region) for region in found]}
 
     def rss(self) -> dict[str, Any]:
         return {"peak_kb": peak_kb()}
