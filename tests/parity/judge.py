@@ -43,4 +43,4 @@ def near_tie(case: Case, ours: Answer, theirs: Answer, engines: Engines) -> str:
         if len(follow.close_calls) > MOST_CLOSE_CALLS:
             return ""
         leads += [lead for _, _, lead in follow.close_calls]
-    return "leads of " + ", ".join(f"{lead:.4f}" for lead in leads)
+    return leads and "leads of " + ", ".join(f"{lead:.4f}" for lead in leads)

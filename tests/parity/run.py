@@ -63,7 +63,7 @@ def examine(case: Case, engines: Engines) -> Row:
     raw = compare(case, ours, theirs)
     if raw.none:
         return Row(case, raw, EQUAL)
-    mended, defects = repaired(case, theirs, engines)
+    mended, defects = repaired(case, ours, theirs, engines)
     after = compare(case, ours, mended)
     named = ", ".join(defects)
     if after.none and "?" not in defects:
@@ -83,9 +83,11 @@ def table(rows: list[Row]) -> str:
 
 
 def _progress(done: int, of: int, row: Row, seconds: float) -> None:
+    terminal = sys.stderr.isatty()
     if row.verdict == UNEXPLAINED:
-        print(f"\r\033[K{row.case.title}: {row.verdict}: {row.detail}", file=sys.stderr)
-    if sys.stderr.isatty():
+        clear = "\r\033[K" if terminal else ""
+        print(f"{clear}{row.case.title}: {row.verdict}: {row.detail}", file=sys.stderr)
+    if terminal:
         print(f"\r\033[K{done}/{of} {seconds:.0f} s  {row.case.title}", end="", file=sys.stderr, flush=True)
 
 

@@ -25,12 +25,23 @@ def _read(path: Path | str) -> Samples:
     return result
 
 
+_derived: dict[str, Samples] = {}
+
+
+def derive(samples: Samples) -> str:
+    """Give a sound that was computed a name, and return it."""
+    name = "derived" + hashlib.sha256(samples.tobytes()).hexdigest()[:16]
+    _derived[name] = samples
+    return name
+
+
 @cache
 def array(name: str) -> Samples:
     """Samples of a sound, 16 kHz mono.
 
     "jfk"; "lecture"; "clip0" to "clip4"; "zeros5": silence of 5 s; "gap3_X": X after 3 s of silence; "X_0.3s": the
-    first 0.3 s of X; "lecture20": the first 20 s; any other: a sound of the trials. Raises `data.Unavailable`.
+    first 0.3 s of X; "lecture20": the first 20 s; what `derive` returned; any other: a sound of the trials. Raises
+    `data.Unavailable`.
     """
     if name == "jfk":
         return _read(data.jfk_wav())
@@ -46,6 +57,8 @@ def array(name: str) -> Samples:
         return np.concatenate([np.zeros(int(match[1]) * RATE, np.float32), array(match[2])])
     if match := re.fullmatch(r"(\w+)_([\d.]+)s", name):
         return array(match[1])[: round(float(match[2]) * RATE)]
+    if name in _derived:
+        return _derived[name]
     from tests.trials import sounds as trials
 
     return _read(trials.wav(name))

@@ -1,7 +1,7 @@
 """whispyx as a worker process, through its core. Same commands and answers as whispercpp.py, but for `logits`.
 
 `params` may also have what only whispyx knows, such as `reference_sampling`; answers also have `vad_segments`, the
-regions of speech that were kept, and the end of each token as DTW finds it.
+regions of speech that were kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ except ImportError:  # not installed: use the checkout that this file belongs to
 import numpy as np
 
 # as TokenData has it: as the answers have it
-TOKEN_FIELDS = {name: name for name in ("tid", "p", "plog", "pt", "ptsum", "t_dtw", "t_dtw_end")} | {
+TOKEN_FIELDS = {name: name for name in ("tid", "p", "plog", "pt", "ptsum", "t_dtw")} | {
     "t0": "token_t0",
     "t1": "token_t1",
 }
@@ -64,7 +64,7 @@ class Worker:
 
     @staticmethod
     def _params(params: dict[str, Any], dtw: bool) -> Any:
-        from whispyx._core.params import FullParams, VadParams
+        from whispyx._core.params import FullParams
 
         params = dict(params)
         if "grammar" in params:
@@ -73,6 +73,8 @@ class Worker:
             rules = [[tuple(element) for element in rule] for rule in params["grammar"]["rules"]]
             params["grammar"] = Grammar.from_rules(rules, params["grammar"]["start"])
         if "vad_params" in params:
+            from whispyx._core.params import VadParams
+
             params["vad_params"] = VadParams(**params["vad_params"])
         if dtw:
             params["dtw"] = True
