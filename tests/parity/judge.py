@@ -1,22 +1,35 @@
-"""Whether rounding decided: two continuations so close that either engine may take either."""
+"""Whether rounding decided: two continuations so close that either engine may take either.
+
+A choice is judged in float64 by the oracle. Without temperature, the token that was taken must lead or all but lead.
+With temperature, the random number that the engine drew is known, since generators begin each call at fixed numbers:
+the token that was taken must be the one it falls on, or the one next to it when it falls on their border.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from tests import data
-from tests.oracle.greedy import Follow, Transcriber
-from tests.oracle.network import Whisper
+from tests.oracle import mel as mels
+from tests.oracle.greedy import Attempt, Follow, Pick, Transcriber
+from tests.oracle.network import SelfCache, Whisper
 from tests.oracle.reader import read_model
-from tests.oracle.rules import Settings
+from tests.oracle.rules import Settings, apply
 from tests.parity import sounds
-from tests.parity.compare import Answer
-from tests.parity.engines import Engines
+from tests.parity.compare import Answer, tokens_of
 from tests.parity.grid import BASE, Case
 
 CLOSE_CALL: Final = 0.02  # lead in logits below which rounding may decide, as in test_parity_whispercpp
+BORDER: Final = 0.004  # of probability: what differences of logits of 0.02 at most come to
 MOST_CLOSE_CALLS: Final = 2
+MOST_DRAWS: Final = 2500  # of one decoder before the window's last attempt
+MAX_DECODERS: Final = 8
+Array = npt.NDArray[np.float64]
 
 
 @lru_cache(maxsize=1)
@@ -24,23 +37,91 @@ def _oracle(model: str) -> Whisper:
     return Whisper(read_model(data.model_file(model)))
 
 
-def near_tie(case: Case, ours: Answer, theirs: Answer, engines: Engines) -> str:
+def near_tie(case: Case, ours: Answer, theirs: Answer) -> str:
     """Say what decided when exact arithmetic allows both answers, else ""."""
-    known = set(Settings.__dataclass_fields__) | {"n_threads", "temperature_inc", "token_timestamps"}
-    params = {**BASE, **case.params}
-    if not set(params) <= known or params["temperature_inc"] or params["language"] == "auto":
+    params = {**BASE, "temperature": 0.0, "strategy": "greedy", **case.params}
+    passed_over = {"n_threads", "token_timestamps", "best_of", "temperature", "temperature_inc", "strategy"}
+    known = set(Settings.__dataclass_fields__) | passed_over
+    if not set(params) <= known or params["language"] == "auto" or case.n_processors > 1:
         return ""
-    if case.n_processors > 1:
+    if params["strategy"] != "greedy" or tokens_of(ours) == tokens_of(theirs):
         return ""
     settings = Settings(**{name: value for name, value in params.items() if name in Settings.__dataclass_fields__})
-    leads = []
-    for answer in (theirs, ours):
-        given = [token for segment in answer["segments"] for token in segment["tokens"]]
-        follow = Follow(given, CLOSE_CALL)
-        truth = Transcriber(_oracle(case.model), settings, follow).run(sounds.array(case.sound))
-        if [token for segment in truth.segments for token in segment.tokens] != given:
-            return ""
-        if len(follow.close_calls) > MOST_CLOSE_CALLS:
-            return ""
-        leads += [lead for _, _, lead in follow.close_calls]
-    return leads and "leads of " + ", ".join(f"{lead:.4f}" for lead in leads)
+    found = [_followed(case, settings, answer) for answer in (theirs, ours)] if not params["temperature"] else [None]
+    if None in found and len(sounds.array(case.sound)) <= 30 * sounds.RATE:
+        ladder = _temperatures(params["temperature"], params["temperature_inc"])
+        found = [
+            next((calls for t in ladder if (calls := _drawn(case, settings, answer, t)) is not None), None)
+            for answer in (theirs, ours)
+        ]
+    calls = [call for one in found if one is not None for call in one]
+    if None in found or not calls:
+        return ""
+    return "closest calls " + ", ".join(f"{call:.4f}" for call in calls)
+
+
+def _followed(case: Case, settings: Settings, answer: Answer) -> list[float] | None:
+    """Leads of the tokens that were not taken though they lead, on a greedy path; None where it is none."""
+    follow = Follow(tokens_of(answer), CLOSE_CALL)
+    truth = Transcriber(_oracle(case.model), settings, follow).run(sounds.array(case.sound))
+    if [token for segment in truth.segments for token in segment.tokens] != tokens_of(answer):
+        return None
+    return [lead for _, _, lead in follow.close_calls] if len(follow.close_calls) <= MOST_CLOSE_CALLS else None
+
+
+def _temperatures(first: float, step: float) -> list[float]:
+    out = [first]
+    while step > 0 and out[-1] + step < 1 + 1e-6:
+        out.append(out[-1] + step)
+    return [t for t in out if t > 1e-6]
+
+
+def draws(seed: int, n: int) -> Array:
+    """The first n numbers in [0, 1) of the C++ library's Mersenne twister with this seed, 53 bits from two words."""
+    generator = np.random.MT19937()
+    generator._legacy_seeding(seed)  # type: ignore[attr-defined]
+    words = generator.random_raw(2 * n).astype(np.float64)
+    return (words[0::2] + words[1::2] * 2.0**32) / 2.0**64
+
+
+def _spans(case: Case, settings: Settings, tokens: list[int], temperature: float) -> Iterator[tuple[float, float]]:
+    """Where each token lies between 0 and 1 when all tokens lie side by side, as wide as they are probable."""
+    net = _oracle(case.model)
+    run = Transcriber(net, settings)
+    sound = sounds.array(case.sound)
+    end = mels.n_frames_of_sound(len(sound))
+    encoded = net.encode(mels.window_of(mels.log_mel(sound, net.model.filters, net.dtype), 0, run.n_ctx))
+    cache, attempt = SelfCache(), Attempt()
+    logits = net.decode(run.task_prefix(), encoded, cache)[-1]
+    for i, token in enumerate(tokens):
+        chosen = tokens[:i]
+        arguments: tuple[Any, ...] = (
+            run.sp,
+            run.space,
+            run.p,
+            net.s["n_audio_ctx"],
+            attempt.has_ts,
+            attempt.seek_delta,
+        )
+        probs = apply(logits / temperature, chosen, *arguments).probs
+        ends = np.cumsum(probs / probs.sum())
+        yield float(ends[token] - probs[token] / probs.sum()), float(ends[token])
+        attempt.picks.append(Pick(token, float(probs[token]), 0.0, token, 0.0))
+        run.update(attempt, i, len(tokens) + 1, 0, end)
+        logits = net.decode([token], encoded, cache)[-1]
+
+
+def _drawn(case: Case, settings: Settings, answer: Answer, temperature: float) -> list[float] | None:
+    """Distances of the random numbers that missed their token, when some decoder drew this answer; else None."""
+    tokens = tokens_of(answer)
+    if not tokens or settings.initial_prompt:
+        return None
+    spans = np.array(list(_spans(case, settings, tokens, temperature)))
+    for seed in range(MAX_DECODERS):
+        numbers = np.lib.stride_tricks.sliding_window_view(draws(seed, MOST_DRAWS + len(tokens)), len(tokens))
+        missed = np.maximum(spans[:, 0] - numbers, numbers - spans[:, 1])  # below 0: inside
+        row = int(np.argmin(missed.max(axis=1)))
+        if missed[row].max() < BORDER:
+            calls = [float(miss) for miss in missed[row] if miss > 0]
+            return calls if len(calls) <= MOST_CLOSE_CALLS else None
+    return None

@@ -68,7 +68,7 @@ def examine(case: Case, engines: Engines) -> Row:
     named = ", ".join(defects)
     if after.none and "?" not in defects:
         return Row(case, raw, EXPLAINED, named)
-    tie = near_tie(case, ours, theirs, engines)
+    tie = near_tie(case, ours, theirs)
     if tie:
         return Row(case, raw, NEAR_TIE, tie)
     return Row(case, raw, UNEXPLAINED, f"{after.where or raw.where}{f' (after {named})' if named else ''}")
