@@ -120,10 +120,22 @@ def _starts(case: Case, facts: Facts, answer: Answer) -> None:
 
 
 def _ends(case: Case, facts: Facts, answer: Answer) -> None:
-    """B3: a segment that no timestamp closes ends with its window, even where the sound ends earlier."""
+    """B3: a segment that no timestamp closes ends with its window, even where the sound ends earlier.
+
+    Where processors share the sound, that also puts off the start of the next one's first segment.
+    """
+    shift = before = 0
     for segment in answer["segments"]:
-        end = max(_chunk_of(case, facts, segment)[3], segment["t0"])
-        segment["t1"] = min(segment["t1"], end)
+        chunk = _chunk_of(case, facts, segment)
+        if chunk[2] != shift:
+            shift = chunk[2]
+            segment["t0"] = max(before, shift + _own_start(facts, segment))
+        segment["t1"] = before = min(segment["t1"], max(chunk[3], segment["t0"]))
+
+
+def _own_start(facts: Facts, segment: Answer) -> int:
+    """Start of the first segment of a sound."""
+    return max(0, 2 * int(segment["tid"][0] - facts.special.beg))
 
 
 def _shifts(case: Case, facts: Facts, answer: Answer) -> None:
@@ -158,6 +170,8 @@ def _token_times(case: Case, facts: Facts, given: list[Answer], answer: Answer) 
         for first, last, shift, _ in _chunks(case, facts):
             part = [s for s in segments if _chunk_of(case, facts, s)[2] == shift]
             moved = [{**s, "t0": s["t0"] - shift, "t1": s["t1"] - shift} for s in part]
+            if shift and moved:
+                moved[0]["t0"] = _own_start(facts, moved[0])
             times = token_times(moved, sounds.array(case.sound)[first:last], facts.rules(**defects))
             back = shift if shifted else 0
             for segment, (t0, t1) in zip(part, times, strict=True):

@@ -86,11 +86,14 @@ class Way:
         for old in answer["segments"]:
             segment = dict(old)
             segment["t0"], segment["t1"] = self.segment(old["t0"], old["t1"])
-            pairs = list(zip(old["token_t0"], old["token_t1"], strict=True))
-            starts = [self.token(t0) if t0 >= 0 else t0 for t0, _ in pairs]
-            ends = [
-                max(self.token(t1), start + 1) if t1 >= 0 else t1 for (_, t1), start in zip(pairs, starts, strict=True)
-            ]
+            first, last = segment["t0"], segment["t1"]
+            starts, ends = [], []
+            for t0, t1 in zip(old["token_t0"], old["token_t1"], strict=True):
+                start = self.token(t0) if t0 >= 0 else t0
+                end = max(self.token(t1), start + 1) if t1 >= 0 else t1
+                # of our own: tokens lie in their segment, whose ends are mapped by another rule
+                starts.append(min(max(start, first), last) if t0 >= 0 else t0)
+                ends.append(min(max(end, first), last) if t1 >= 0 else t1)
             segment["token_t0"], segment["token_t1"] = starts, ends
             segments.append(segment)
         return {**answer, "segments": segments}
