@@ -47,7 +47,7 @@ def measure() -> list[Any]:
     return rows
 
 
-def test_the_no_speech_probability_is_what_one_finds_by_hand() -> None:
+def test_B8_the_no_speech_probability_is_what_one_finds_by_hand() -> None:
     files("base")
     *rows, (kept, dropped, encoded) = child.run(measure)
     first = {}
