@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .model import Model, transcribe
     from .options import TranscribeOptions
     from .results import DetectedLanguage, ModelInfo, Segment, Timings, Token, Transcript
+    from .runner import Runner, StageTimes
 
 __all__ = [
     "Aborted",
@@ -63,7 +64,9 @@ __all__ = [
     "ModelInfo",
     "ModelNotFoundError",
     "ParamsError",
+    "Runner",
     "Segment",
+    "StageTimes",
     "StateError",
     "Timings",
     "Token",
@@ -79,7 +82,9 @@ _HOMES: Final = {
     "DetectedLanguage": "results",
     "Model": "model",
     "ModelInfo": "results",
+    "Runner": "runner",
     "Segment": "results",
+    "StageTimes": "runner",
     "Timings": "results",
     "Token": "results",
     "TranscribeOptions": "options",

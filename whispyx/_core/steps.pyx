@@ -9,8 +9,10 @@ from operator import index
 
 import numpy as np
 
+from whispyx._core.clock cimport now_us
 from whispyx._core.decode cimport decode_batch
 from whispyx._core.encode cimport cross_of
+from whispyx._core.report cimport timings_of
 from whispyx._core.state cimport State
 
 from whispyx.constants import MAX_DECODERS
@@ -236,3 +238,9 @@ def set_encoder_output(State state not None, output, n_threads=1) -> None:
         cross_of(state, view, n_threads)
     finally:
         state.leave()
+
+
+def timings(State state not None):
+    """Return the times of all stages of a state since it was made or its last whole run began."""
+    state.check_made()
+    return timings_of(state, now_us())
