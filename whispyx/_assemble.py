@@ -6,14 +6,36 @@ import codecs
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from .constants import SAMPLE_RATE
 from .results import Segment, Token
 
 if TYPE_CHECKING:
     from ._core.results import SegmentData, TokenData
+    from .audio import Samples
 
-__all__ = ["SegmentBuilder", "Utf8Joiner"]
+__all__ = ["SegmentBuilder", "Utf8Joiner", "is_steady"]
 
 _UNITS_PER_SECOND: Final = 100
+_SAMPLES_PER_UNIT: Final = SAMPLE_RATE // _UNITS_PER_SECOND
+
+STEADY_DB: Final = 6.0
+"""Loudness of silence, hum and hiss varies less than this; that of speech by 20 dB and more, in loud noise by 7."""
+
+
+def is_steady(samples: Samples) -> bool:
+    """Return whether the loudness of a sound hardly varies, as that of silence, hum or hiss and not that of speech.
+
+    Compares the loud and the quiet among pieces of 20 ms: their 95th and 10th percentiles, in decibels.
+    """
+    import numpy as np  # not before it is needed
+
+    n = SAMPLE_RATE // 50
+    pieces = samples[: len(samples) // n * n].reshape(-1, n)
+    if not len(pieces):
+        return False
+    power = np.einsum("ij,ij->i", pieces, pieces, dtype=np.float64) / n
+    quiet, loud = np.percentile(10.0 * np.log10(power + 1e-10), (10, 95))
+    return bool(loud - quiet < STEADY_DB)
 
 
 class Utf8Joiner:
@@ -48,10 +70,16 @@ class SegmentBuilder:
         Seconds of audio; no time goes beyond it.
     eot : int
         Id of the end-of-text token: this one and all above it are special.
+    samples : float32 array (n_samples,) or None
+        The sound: tells which segments are no speech. None: no segment is marked.
+    no_speech_thold : float
+        The model takes a window for silence above this probability.
     """
 
-    def __init__(self, duration: float, eot: int) -> None:
+    def __init__(self, duration: float, eot: int, samples: Samples | None = None, no_speech_thold: float = 1.0) -> None:
         self.segments: list[Segment] = []
+        self._samples = samples
+        self._no_speech_thold = no_speech_thold
         self._duration = duration
         self._eot = eot
         self._text = Utf8Joiner()
@@ -100,9 +128,17 @@ class SegmentBuilder:
             no_speech_prob=data.no_speech_prob,
             temperature=data.temperature,
             speaker_turn_next=data.speaker_turn_next,
+            no_speech=self._no_speech(data),
         )
         self._n_seen += 1
         return segment
+
+    def _no_speech(self, data: SegmentData) -> bool:
+        """Whether the model doubts that somebody speaks here, and nothing in the sound contradicts."""
+        if self._samples is None or data.no_speech_prob <= self._no_speech_thold:
+            return False
+        first, last = (max(0, units) * _SAMPLES_PER_UNIT for units in (data.t0, data.t1))
+        return is_steady(self._samples[first:last])
 
     def _token(self, token: TokenData) -> Token:
         special = token.id >= self._eot

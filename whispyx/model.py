@@ -370,6 +370,7 @@ class _Job:
         self._model = model
         self._context = context
         self._options = options
+        self._samples = samples
         self._duration = len(samples) / SAMPLE_RATE
         self._on_segment = on_segment
         self._found: list[SegmentData] = []
@@ -377,7 +378,7 @@ class _Job:
         self._began = time.perf_counter()
 
     def _builder(self) -> SegmentBuilder:
-        return SegmentBuilder(self._duration, self._context.vocab.eot)
+        return SegmentBuilder(self._duration, self._context.vocab.eot, self._samples, self._options.no_speech_thold)
 
     def found(self, batch: Sequence[SegmentData]) -> None:
         """Take new segments from the engine and pass them on."""

@@ -86,6 +86,9 @@ class Segment:
         The sampling temperature that gave this text.
     speaker_turn_next : bool
         The model heard another speaker begin after this segment (only models trained for it).
+    no_speech : bool
+        Invented text: the model takes the window for silence (`no_speech_prob` above the job's `no_speech_thold`), and
+        the sound is as steady as silence, hum or hiss. Left out of the transcript's text, of plain text and subtitles.
     """
 
     id: int
@@ -97,6 +100,7 @@ class Segment:
     no_speech_prob: float | None = None
     temperature: float = 0.0
     speaker_turn_next: bool = False
+    no_speech: bool = False
 
     @property
     def compression_ratio(self) -> float:
@@ -116,6 +120,7 @@ class Segment:
             "temperature": self.temperature,
             "compression_ratio": round(self.compression_ratio, 4),
             "speaker_turn_next": self.speaker_turn_next,
+            "no_speech": self.no_speech,
             "tokens": [token.to_dict() for token in self.tokens],
         }
 
@@ -188,8 +193,8 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """The whole text, without blanks at its ends."""
-        return "".join(segment.text for segment in self.segments).strip()
+        """The whole text, without blanks at its ends, and without segments that are no speech."""
+        return "".join(segment.text for segment in self.segments if not segment.no_speech).strip()
 
     @property
     def speed(self) -> float | None:

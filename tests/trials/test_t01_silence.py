@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 from tests import data
 from tests.trials import child
-from tests.trials.bench import bench, files
+from tests.trials.bench import bench, files, hear
+from tests.trials.checks import check_transcript
+from whispyx import Model
+from whispyx.writers import write
 
 QUIET = ("sil1_2", "sil10", "sil30", "sil65", "white10", "pink7", "hum20")
 SHORT = ("sil1_2", "sil10", "white10", "pink7", "hum20")
@@ -73,3 +77,31 @@ def test_voice_activity_detection_finds_nothing_in_silence() -> None:
     vad = {"vad": True, "vad_model_path": str(data.or_skip(data.silero_ggml))}
     rows = child.run(listen, "tiny.en", [(clip, vad) for clip in QUIET])
     assert [[clip, segments] for clip, _, segments in rows] == [[clip, []] for clip in QUIET]
+
+
+def written() -> list[Row]:
+    """What the friendly API keeps and writes: clip, texts in all, the transcript's text, txt, srt."""
+    rows = []
+    with Model(str(child.model("tiny.en"))) as model:
+        for clip in (*QUIET, "speech_then_sil30", "noisy"):
+            transcript = model.transcribe(hear(clip)[: 60 * 16000])
+            check_transcript(transcript)
+            files = []
+            for name in ("txt", "srt"):
+                stream = io.StringIO()
+                write(transcript, stream, name)
+                files.append(stream.getvalue())
+            rows.append([clip, [s.text for s in transcript], transcript.text, *files])
+    return rows
+
+
+def test_marked_text_is_not_written_and_speech_is() -> None:
+    files("tiny.en")
+    rows = {clip: rest for clip, *rest in child.run(written)}
+    for clip in QUIET:
+        assert rows[clip][1:] == ["", "", ""], clip
+    assert any(rows[clip][0] for clip in QUIET)  # the JSON keeps it, marked
+    texts, text, txt, srt = rows["speech_then_sil30"]
+    assert "test" in text and "BLANK" not in text + txt + srt
+    texts, text, txt, srt = rows["noisy"]
+    assert text == "".join(texts).strip() and text  # in loud noise nothing is lost

@@ -112,7 +112,9 @@ def _same(path: Path, other: str) -> bool:
 
 
 def segment_line(segment: Segment, *, times: bool) -> str:
-    """Return a segment as a line for the terminal; empty when it has no text."""
+    """Return a segment as a line for the terminal; empty when it has no text or is no speech."""
+    if segment.no_speech:
+        return ""
     text = " ".join(clean_lines(segment.text))
     if not text or not times:
         return text

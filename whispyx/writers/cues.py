@@ -32,7 +32,7 @@ def clean_lines(text: str) -> tuple[str, ...]:
 
 
 def cues(segments: Iterable[Segment]) -> list[Cue]:
-    """Return a cue for each segment that has text.
+    """Return a cue for each segment of speech that has text.
 
     Times are rounded to 1 ms. A cue that would run into the next one ends where that one starts; one without length
     lasts 1 ms, as the formats know no empty cues.
@@ -41,7 +41,7 @@ def cues(segments: Iterable[Segment]) -> list[Cue]:
     latest = 0
     for segment in segments:
         lines = clean_lines(segment.text)
-        if lines:
+        if lines and not segment.no_speech:
             latest = max(latest, round(segment.start * 1000))
             raw.append((latest, round(segment.end * 1000), lines))
     found: list[Cue] = []

@@ -1,4 +1,4 @@
-"""Plain text: a line per segment."""
+"""Plain text: a line per segment of speech."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["TXT"]
 def _write_txt(transcript: Transcript, stream: TextIO) -> None:
     for segment in transcript:
         line = " ".join(clean_lines(segment.text))
-        if line:
+        if line and not segment.no_speech:
             stream.write(line + "\n")
 
 
