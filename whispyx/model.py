@@ -324,6 +324,12 @@ class Model:
             chosen["translate"] = True
         if options.initial_prompt:
             chosen["initial_prompt"] = options.initial_prompt
+        if options.beam_size > 1:
+            chosen.update(strategy="beam_search", beam_size=options.beam_size)
+        if options.patience is not None:
+            chosen["patience"] = options.patience
+        if options.suppress_regex:
+            chosen.update(suppress_regex=options.suppress_regex, suppress_regex_search=True)
         if not options.condition_on_previous_text:
             chosen["n_max_text_ctx"] = 0
         if not options.timestamps:

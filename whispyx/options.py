@@ -49,6 +49,8 @@ class OptionFields(TypedDict, total=False):
     temperature: float
     temperature_inc: float
     best_of: int
+    beam_size: int
+    patience: float | None
     seed: int
     length_penalty: float | None
     entropy_thold: float
@@ -56,6 +58,7 @@ class OptionFields(TypedDict, total=False):
     no_speech_thold: float
     suppress_blank: bool
     suppress_nst: bool
+    suppress_regex: str | None
     max_initial_ts: float
     max_tokens: int | None
     offset: float
@@ -151,6 +154,11 @@ class TranscribeOptions:
         Step to the next temperature when a window fails a quality test, 0.01 to 10. 0: no second attempt.
     best_of : int
         Candidates drawn at a temperature above 0, 1 to 8.
+    beam_size : int
+        Texts that are followed side by side at temperature 0, 1 to 8. 1: the most probable token is taken each time.
+    patience : float or None
+        How many times `beam_size` texts are finished before the best is taken, 0.1 to 10. None: a finished text keeps
+        its place among the others, as in whisper.cpp. Needs a `beam_size` above 1.
     seed : int
         Where the random numbers of temperatures above 0 start, 0 to 4294967295. The same seed gives the same text.
     length_penalty : float or None
@@ -165,6 +173,9 @@ class TranscribeOptions:
         Never start a window with a blank.
     suppress_nst : bool
         Never write tokens that are not speech, such as brackets and notes.
+    suppress_regex : str or None
+        Never write tokens in whose text this pattern is found, also where it takes a character that is split over
+        tokens. `[0-9]` leaves numbers to be written as words.
     max_initial_ts : float
         Latest time of the first token of a window, in seconds, 0 to 30. 0: no limit.
     max_tokens : int or None
@@ -201,6 +212,10 @@ class TranscribeOptions:
         0.2, "step of the temperature after a failed attempt, 0: no second attempt", flag="--temperature-inc", high=10
     )
     best_of: int = _option(5, "candidates at a temperature above 0", flag="--best-of", low=1, high=MAX_DECODERS)
+    beam_size: int = _option(
+        1, "texts followed side by side at temperature 0", flag="--beam-size", low=1, high=MAX_DECODERS
+    )
+    patience: float | None = _option(None, "finish this many times the beam size", flag="--patience", low=0.1, high=10)
     seed: int = _option(0, "where the random numbers of temperatures above 0 start", flag="--seed", high=2**32 - 1)
     length_penalty: float | None = _option(None, high=10)
     entropy_thold: float = _option(
@@ -214,6 +229,7 @@ class TranscribeOptions:
     )
     suppress_blank: bool = True
     suppress_nst: bool = _option(False, "never write tokens that are not speech", flag="--suppress-nst")
+    suppress_regex: str | None = _option(None, "never write tokens with this pattern in them", flag="--suppress-regex")
     max_initial_ts: float = _option(1.0, high=30)
     max_tokens: int | None = _option(None, "most tokens per window", flag="--max-tokens", low=1, high=1000)
     offset: float = _option(0.0, "start this many seconds into the audio", flag="--offset", high=_MAX_SECONDS)
@@ -226,8 +242,9 @@ class TranscribeOptions:
         put(self, "language", check_language(self.language))
         if self.task not in _TASKS:
             raise ParamsError(f"task must be 'transcribe' or 'translate'; got {self.task!r}")
-        if self.initial_prompt is not None and not isinstance(self.initial_prompt, str):
-            raise ParamsError(f"initial_prompt must be a string or None; got {self.initial_prompt!r}")
+        for name in ("initial_prompt", "suppress_regex"):
+            if getattr(self, name) is not None and not isinstance(getattr(self, name), str):
+                raise ParamsError(f"{name} must be a string or None; got {getattr(self, name)!r}")
         for option in fields(self):
             kind, value = str(option.type), getattr(self, option.name)
             low, high = option.metadata.get("low", 0), option.metadata.get("high", 0)
@@ -243,6 +260,8 @@ class TranscribeOptions:
             raise ParamsError(
                 f"temperature_inc must be 0 (no second attempt) or at least {_MIN_STEP}; got {self.temperature_inc:g}"
             )
+        if self.patience is not None and self.beam_size == 1:
+            raise ParamsError(f"patience needs a beam_size above 1; got {self.patience!r}")
         if self.duration is not None and self.duration <= 0:
             raise ParamsError(f"duration must be more than 0 s; got {self.duration:g} (leave it out to go to the end)")
 

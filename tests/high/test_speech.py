@@ -21,7 +21,7 @@ import pytest
 import soundfile
 
 from tests import data
-from whispyx import Aborted, AudioError, LanguageError, Model, Segment, Transcript
+from whispyx import Aborted, AudioError, LanguageError, Model, ParamsError, Segment, Transcript
 from whispyx.cli import main
 from whispyx.models import SAMPLES
 
@@ -164,6 +164,18 @@ def test_the_same_seed_gives_the_same_sampled_text(base: Model, samples: Any) ->
     first = base.transcribe(samples, "en", temperature=0.8, best_of=3)
     base.transcribe(samples, "en")
     assert base.transcribe(samples, "en", temperature=0.8, best_of=3).segments == first.segments
+
+
+def test_beams_find_the_words_and_a_pattern_keeps_some_away(base: Model, samples: Any) -> None:
+    beams = base.transcribe(samples, "en", beam_size=5, temperature_inc=0, suppress_regex="[Cc]ountry")
+    words = beams.text.lower()
+    assert "fellow americans" in words and "country" not in words
+    assert base.transcribe(samples, "en", beam_size=2, patience=2.0, temperature_inc=0).text
+
+
+def test_a_bad_pattern_is_refused_before_anything_is_recognised(base: Model, samples: Any) -> None:
+    with pytest.raises(ParamsError, match="suppress_regex"):
+        base.transcribe(samples, "en", suppress_regex="[")
 
 
 def test_threads_that_share_a_model_get_what_they_would_get_alone(tiny: Model, samples: Any) -> None:

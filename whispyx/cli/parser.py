@@ -128,6 +128,7 @@ def options_from(args: argparse.Namespace) -> TranscribeOptions:
         for option in fields(TranscribeOptions)
         if option.metadata.get("flag") and hasattr(args, option.name)
     }
-    if "initial_prompt" in given:
-        given["initial_prompt"] = printable(given["initial_prompt"])  # the C locale does not decode arguments
+    for name in ("initial_prompt", "suppress_regex"):
+        if name in given:
+            given[name] = printable(given[name])  # the C locale does not decode arguments
     return TranscribeOptions(language=args.language, task="translate" if args.translate else "transcribe", **given)
