@@ -55,7 +55,7 @@ def times(result: Any) -> list[tuple[int, int]]:
 
 def test_a_closed_segment_moves_the_window_to_its_end(ctx: Any) -> None:
     result = run(ctx, dictate([BEG, HELLO, BEG + 200, BEG + 200]))
-    assert times(result) == [(0, 400), (400, 800), (800, 1099)]  # the last one is closed at 12 s, after the sound
+    assert times(result) == [(0, 400), (400, 800), (800, 1100)]  # the last one is closed at 12 s, after the sound
 
 
 def test_B6_a_segment_begins_at_the_last_of_several_timestamps(ctx: Any) -> None:
@@ -180,7 +180,7 @@ def test_print_realtime_writes_segments_as_they_come(ctx: Any, capsys: pytest.Ca
     assert [line[:31] for line in lines] == [
         "[00:00:00.000 --> 00:00:04.000]",
         "[00:00:04.000 --> 00:00:08.000]",
-        "[00:00:08.000 --> 00:00:10.990]",
+        "[00:00:08.000 --> 00:00:11.000]",
     ]
     run(ctx, dictate([BEG, HELLO, BEG + 200, BEG + 200]))
     assert capsys.readouterr().out == ""

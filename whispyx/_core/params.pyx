@@ -305,3 +305,15 @@ cdef class FullParams:
     def __repr__(self) -> str:
         changed = {n: v for n, v in self.values.items() if v != FIELDS[n][0]}
         return f"FullParams({', '.join([f'{n}={v!r}' for n, v in changed.items()])})"
+
+
+def temperatures(FullParams params not None) -> list[float]:
+    """Return the temperatures of the attempts at a window; the first one is always tried."""
+    cdef float t, step = params.get("temperature_inc")
+    cdef list found = [params.get("temperature")]
+    if step > 0:
+        t = <float>params.get("temperature") + step
+        while t < 1.0 + 1e-6:
+            found.append(t)
+            t += step
+    return found

@@ -32,10 +32,11 @@ from whispyx._core.sequence cimport Decoder, Token, advance
 from whispyx._core.state cimport Clocks, State
 from whispyx._core.vecmath cimport probability_of
 
+from whispyx._core.params import temperatures
 from whispyx._core.prompt import start as start_history, task_tokens
 from whispyx._core.vad.prepass import find_speech
-from whispyx.errors import Aborted, AudioError, ComputeError, ComputeMemoryError
-from whispyx.errors import ParamsError, StateError, WhispyxError, error_for
+from whispyx.errors import (Aborted, AudioError, ComputeError, ComputeMemoryError, ParamsError, StateError,
+                            WhispyxError, error_for)
 from whispyx.languages import CODES, lang_id
 
 _logger = logging.getLogger("whispyx.core")
@@ -176,17 +177,11 @@ cdef class FullRun:
 
     cdef Phase _start(self) except *:
         cdef FullParams p = self.params
-        cdef float t
         cdef int i
         self.n_threads = p.get("n_threads")
         if p.get("audio_ctx") > self.ctx.hparams.n_audio_ctx:
             raise error_for("whisper_full", -5, f"{p.get('audio_ctx')} > {self.ctx.hparams.n_audio_ctx}")
-        self.temperatures = [p.get("temperature")]
-        if p.get("temperature_inc") > 0:
-            t = p.get("temperature") + p.get("temperature_inc")
-            while t < 1.0 + 1e-6:
-                self.temperatures.append(t)
-                t += <float>p.get("temperature_inc")
+        self.temperatures = temperatures(p)
         n = p.get("best_of")
         self.beam = None
         if p.get("strategy") == "beam_search":
@@ -425,7 +420,10 @@ cdef class FullRun:
             return ADVANCE      # nobody speaks in this window
         history.rolling = ([] if p.get("carry_initial_prompt") else history.used) + [
             best.tokens[i].id for i in range(best.n_tokens)]
-        found = cut(best, self.ctx.vocab, self.seek, self.seek_end, self.state.mel.n_len_org, self.no_speech_prob,
+        audio_end = self.state.mel.n_len_org    # may be a frame short
+        if self.samples is not None:
+            audio_end = max(audio_end, (len(self.samples) + 159) // 160)  
+        found = cut(best, self.ctx.vocab, self.seek, self.seek_end, audio_end, self.no_speech_prob,
                     self.temperature, p.get("print_special"), p.get("single_segment"), p.get("tdrz_enable"))
         self.emitter.window(found, self.seek, min(best.seek_delta, self.seek_end - self.seek), self.lang,
                             self.n_threads)
