@@ -15,6 +15,7 @@ import soundfile
 import whispyx.plugins
 from tests import data
 from tests.oracle.vad_model import SmallSilero
+from whispyx._core.align.heads import resolve
 from whispyx._core.context import Context
 from whispyx._core.parallel import full_parallel
 from whispyx._core.params import FullParams, VadParams
@@ -213,3 +214,26 @@ def test_four_threads_on_one_model_find_what_one_finds(ctx: Any, silero: str, jf
     for thread in threads:
         thread.join()
     assert found == alone
+
+
+def test_words_keep_their_hundredths_of_a_second_in_parts_and_behind_silence(
+    ctx: Any, silero: str, jfk: np.ndarray
+) -> None:
+    ctx.set_aheads(resolve("tiny.en", 0, (), ctx.hparams))
+    late = np.concatenate([np.zeros(5 * SAMPLE_RATE, np.float32), jfk])
+    plain = {"n_threads": 2, "temperature_inc": 0.0, "word_timestamps": True}
+    try:
+        with ctx.new_state() as state:
+            whole = full(ctx, state, FullParams(**plain), jfk)
+            after = full(ctx, state, params(silero, word_timestamps=True), late)
+            parts = full_parallel(ctx, state, FullParams(**plain), jfk, 2)
+    finally:
+        ctx.set_aheads(())
+    at = {w.text.strip(b" .").lower(): w.t0 for s in whole.segments for w in s.words}
+    shifted = [(w.text.strip(b" .").lower(), w) for s in after.segments for w in s.words]
+    assert [word for word, w in shifted if abs(w.t0 - 5 - at[word]) > 0.15 and word in (b"fellow", b"americans")] == []
+    for result in (after, parts):
+        for s in result.segments:
+            assert all(s.t0 / 100 <= w.t0 < w.t1 <= s.t1 / 100 for w in s.words)
+    second = parts.segments[-1]
+    assert second.words[0].t0 >= second.t0 / 100 > 5

@@ -36,8 +36,8 @@ cdef void shift_segment(SegmentData segment, long long shift):
             token.t_dtw_start += shift
             token.t_dtw_end += shift
     for word in segment.words:
-        word.t0 += shift / 100
-        word.t1 += shift / 100
+        word.t0 += shift / 100.0
+        word.t1 += shift / 100.0
 
 
 cdef void keep_inside(SegmentData segment):
@@ -52,8 +52,8 @@ cdef void keep_inside(SegmentData segment):
             token.t_dtw_start = min(max(token.t_dtw_start, segment.t0), segment.t1)
             token.t_dtw_end = min(max(token.t_dtw_end, token.t_dtw_start), segment.t1)
     for word in segment.words:
-        word.t0 = min(max(word.t0, segment.t0 / 100), segment.t1 / 100)
-        word.t1 = min(max(word.t1, word.t0), segment.t1 / 100)
+        word.t0 = min(max(word.t0, segment.t0 / 100.0), segment.t1 / 100.0)
+        word.t1 = min(max(word.t1, word.t0), segment.t1 / 100.0)
 
 
 cdef class Emitter:
