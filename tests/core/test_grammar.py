@@ -96,13 +96,23 @@ def test_the_penalty_is_subtracted_and_nothing_else_changes() -> None:
     np.testing.assert_array_equal(row, expected)
 
 
-def test_special_tokens_and_timestamps_change_nothing() -> None:
+def test_special_tokens_change_nothing() -> None:
     state = Grammar.from_gbnf('root ::= "ab"').start(vocab_of([b"a", b"b"]))
     state.accept(0)
     before = state.rejected()
-    for token in (EOT, EOT + 1, EOT + 107, EOT + 200, N_VOCAB - 1):
+    for token in (EOT, EOT + 1, EOT + 106):
         state.accept(token)
     assert state.rejected() == before == [0, EOT]
+
+
+def test_a_timestamp_closes_a_text_but_the_grammar_goes_on() -> None:
+    state = Grammar.from_gbnf('root ::= "abc"').start(vocab_of([b"a", b"b"]))
+    state.accept(0)
+    for token in (EOT + 107, EOT + 200, N_VOCAB - 1):
+        state.accept(token)
+        assert state.rejected() == [0]  # the model may end here, or say "b"
+    state.accept(1)
+    assert state.rejected() == [0, 1, EOT]
 
 
 def test_a_copy_goes_its_own_way() -> None:

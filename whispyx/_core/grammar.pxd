@@ -14,7 +14,7 @@ cdef class GrammarState:
     cdef Machine machine
     cdef int state
     cdef Utf8 begun             # a character of which the last token gave only the first bytes
-    cdef readonly bint started, unmatched
+    cdef readonly bint started, open, unmatched
     cdef int penalise(self, float * row, float penalty) except -1 nogil
     cpdef int accept(self, int token) except -1
     cpdef GrammarState copy(self)

@@ -15,6 +15,7 @@ class Grammar:
 
 class GrammarState:
     started: bool
+    open: bool
     unmatched: bool
     @property
     def ended(self) -> bool: ...

@@ -251,7 +251,7 @@ cdef Grammar _make(list rules, int start, tuple names):
 cdef class GrammarState:
     """How far a text has come in a grammar.
 
-    `started`: a text token was accepted. `unmatched`: the text has left the grammar; from then on every text token
+    `started`: a text token was accepted. `open`: no timestamp has come since the last one. `unmatched`: the text has left the grammar; from then on every text token
     is rejected.
     """
 
@@ -275,7 +275,8 @@ cdef class GrammarState:
     cdef int penalise(self, float * row, float penalty) except -1 nogil:
         """Subtract the penalty from the logits of the text tokens that may not come next.
 
-        The end-of-text token gets it too where a text is begun but not whole. Special tokens and timestamps never do.
+        The end-of-text token gets it too right behind a text that is not whole. Timestamps never do, and where one has
+        closed what was said, the text may end.
 
         Raises
         ------
@@ -290,12 +291,12 @@ cdef class GrammarState:
             lost = self.machine.ranges[i]
             for k in range(lost.first, lost.last):
                 row[order[k]] -= penalty
-        if self.started and not self.unmatched and not self.is_complete():
+        if self.open and not self.unmatched and not self.is_complete():
             row[self.vocab.eot] -= penalty
         return 0
 
     cpdef int accept(self, int token) except -1:
-        """Go on by a sampled token. Only text tokens count: end of text, timestamps and special tokens change nothing.
+        """Go on by a sampled token. Other tokens than text do not move the place in the grammar.
 
         Raises
         ------
@@ -310,6 +311,8 @@ cdef class GrammarState:
         self._check()
         text = self.vocab.text(token)
         at = text
+        if token >= self.vocab.beg:
+            self.open = False
         if token >= min(self.vocab.eot, self.vocab.n_stored) or len(text) == 0:
             return 0
         for i in range(len(text)):
@@ -323,14 +326,15 @@ cdef class GrammarState:
             state = DEAD
         if state == DEAD:
             begun.remain = 0
-        self.state, self.begun, self.started, self.unmatched = state, begun, True, state == DEAD
+        self.state, self.begun, self.unmatched = state, begun, state == DEAD
+        self.started = self.open = True
         return 0
 
     cpdef GrammarState copy(self):
         """Return a state that goes on by itself. What is known about the grammar is shared."""
         cdef GrammarState other = GrammarState.__new__(GrammarState)
         other.vocab, other.machine, other.state, other.begun = self.vocab, self.machine, self.state, self.begun
-        other.started, other.unmatched = self.started, self.unmatched
+        other.started, other.open, other.unmatched = self.started, self.open, self.unmatched
         return other
 
     cpdef GrammarState restart(self):
