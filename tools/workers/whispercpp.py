@@ -7,7 +7,8 @@ load    model, flash_attn, aheads          -> load_s
 full    samples (.npy, float32), params    -> code, language, segments, timings, seconds
 fresh   model, flash_attn, aheads, samples, params, n_processors
                                            -> the same, on a model and a state that nothing has used before
-speech  vad_model, samples, vad_params     -> probs, regions (cs): what the voice activity detector finds
+speech  vad_model, samples, vad_params, n_threads
+                                           -> probs, regions (cs), seconds: what the voice activity detector finds
 logits  samples, seek, batches, n_threads, out -> writes to `out`, float32 (len(batches), n_vocab): last row of each
 rss     (nothing)                          -> peak_kb
 
@@ -319,18 +320,20 @@ class Worker:
         self.load(model, flash_attn, aheads)
         return self.full(samples, params, n_processors)
 
-    def speech(self, vad_model: str, samples: str, vad_params: dict[str, Any]) -> dict[str, Any]:
+    def speech(self, vad_model: str, samples: str, vad_params: dict[str, Any], n_threads: int = 4) -> dict[str, Any]:
         lib = self.lib
         pointer, n, keep = self._samples(samples)
         params = lib.whisper_vad_default_params()
         for field, number in vad_params.items():
             self._set(params, field, number)
-        vad = lib.whisper_vad_init_from_file_with_params(
-            os.fsencode(vad_model), lib.whisper_vad_default_context_params()
-        )
+        context = lib.whisper_vad_default_context_params()
+        context.n_threads = n_threads
+        vad = lib.whisper_vad_init_from_file_with_params(os.fsencode(vad_model), context)
         if not vad:
             raise RuntimeError(f"whisper.cpp cannot load {vad_model}")
+        start = time.perf_counter()
         found = lib.whisper_vad_segments_from_samples(vad, params, pointer, n)
+        seconds = time.perf_counter() - start
         del keep
         if not found:
             raise RuntimeError("whisper.cpp failed to detect speech")
@@ -339,7 +342,7 @@ class Worker:
         probs = lib.whisper_vad_probs(vad)[: lib.whisper_vad_n_probs(vad)]
         lib.whisper_vad_free_segments(found)
         lib.whisper_vad_free(vad)
-        return {"probs": probs, "regions": regions}
+        return {"probs": probs, "regions": regions, "seconds": seconds}
 
     def logits(self, samples: str, seek: int, batches: list[list[int]], n_threads: int, out: str) -> dict[str, Any]:
         lib, ctx = self.lib, self.ctx

@@ -140,18 +140,18 @@ class Worker:
             self.state = self.ctx.new_state()
         return self.full(samples, params, n_processors)
 
-    def speech(self, vad_model: str, samples: str, vad_params: dict[str, Any]) -> dict[str, Any]:
-        from whispyx._core.vad.model import VadModel
+    def speech(self, vad_model: str, samples: str, vad_params: dict[str, Any], n_threads: int = 4) -> dict[str, Any]:
+        from whispyx._core.params import VadParams
+        from whispyx._core.vad.detect import VadModel
         from whispyx._core.vad.regions import regions, to_cs
 
-        from whispyx._core.params import VadParams
-
-        vad = VadModel.load(vad_model)
-        vad.detect(np.ascontiguousarray(np.load(samples), np.float32))
-        probs = np.array(vad.probs)
-        found = to_cs(regions(probs, VadParams(**vad_params)))
-        vad.close()
-        return {"probs": probs.tolist(), "regions": [list(region) for region in found]}
+        sound = np.ascontiguousarray(np.load(samples), np.float32)
+        with VadModel.load(vad_model, n_threads=n_threads) as vad:
+            start = time.perf_counter()
+            probs = vad.detect(sound)
+            found = to_cs(regions(probs, VadParams(**vad_params), vad.n_window))
+            seconds = time.perf_counter() - start
+        return {"probs": probs.tolist(), "regions": [list(region) for region in found], "seconds": seconds}
 
     def rss(self) -> dict[str, Any]:
         return {"peak_kb": peak_kb()}
