@@ -59,7 +59,7 @@ def is_begun(tail: bytes) -> bool:
     return len(completions(tail)) > 1
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(pattern=patterns, search=st.booleans(), words=words, before=st.integers(0, 11))
 def test_suppressed_tokens_are_those_that_re_matches(
     pattern: str, search: bool, words: list[bytes], before: int

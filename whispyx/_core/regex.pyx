@@ -68,8 +68,20 @@ def complement(ranges):
 @functools.lru_cache(maxsize=None)
 def named_class(name):
     """Ranges of the characters of a class."""
-    belongs = _POSIX[name]
-    return merge([(c, c) for plane in _PLANES for c in plane if belongs(chr(c))])
+    cdef int c, begin = -1
+    belongs, found = _POSIX[name], []
+    for plane in _PLANES:
+        for c in plane:
+            if belongs(chr(c)):
+                if begin < 0:
+                    begin = c
+            elif begin >= 0:
+                found.append((begin, c - 1))
+                begin = -1
+        if begin >= 0:
+            found.append((begin, plane[-1]))
+            begin = -1
+    return tuple(found)
 
 
 class _Parser:
