@@ -15,7 +15,7 @@ from whispyx.capi.constants import (
     WHISPER_AHEADS_CUSTOM,
     WHISPER_AHEADS_NONE,
 )
-from whispyx.capi.objects import whisper_context
+from whispyx.capi.objects import to_free, whisper_context
 from whispyx.capi.states import whisper_free_state, whisper_init_state
 from whispyx.capi.structs import whisper_ahead, whisper_aheads, whisper_context_params, whisper_model_loader
 from whispyx.errors import BackendError, ComputeError, ModelError, ParamsError
@@ -252,9 +252,9 @@ def whisper_free(ctx: whisper_context | None) -> None:
     Frees a context and its own state. None and a context that was freed before are fine; one whose state is in use
     raises StateError. Other states of the context must not be used any more, but may be freed.
     """
-    if ctx is None or ctx.freed:
-        return
-    whisper_free_state(ctx.state)
-    ctx.state = None
-    ctx.core.close()
-    ctx.freed = True
+    held = to_free(whisper_context, ctx, "whisper_free")
+    if held is not None:
+        whisper_free_state(held.state)
+        held.state = None
+        held.core.close()
+        held.freed = True

@@ -20,7 +20,7 @@ from whispyx.capi._log import log
 from whispyx.capi._struct import checked_int
 from whispyx.capi.full_params import whisper_full_params
 from whispyx.capi.languages import detect
-from whispyx.capi.objects import default_state, state_of
+from whispyx.capi.objects import default_state, state_in
 from whispyx.errors import Aborted, AudioError, ComputeError, LanguageError, ModelError, ParamsError, WhispyxError
 from whispyx.languages import lang_id
 
@@ -131,7 +131,7 @@ def whisper_full_with_state(
     there is none; what an earlier run heard is never taken up again. `params.vad` works here too. Returns the status,
     see this module.
     """
-    held = state_of(state, "whisper_full_with_state", ctx)
+    held = state_in(ctx, state, "whisper_full_with_state")
 
     return _whole(
         "whisper_full_with_state",

@@ -9,7 +9,7 @@ import numpy as np
 from whispyx.capi._arrays import writable
 from whispyx.capi._log import log
 from whispyx.capi._struct import as_text, checked_int, thread_count
-from whispyx.capi.objects import default_state, state_of
+from whispyx.capi.objects import default_state, state_in
 from whispyx.errors import ComputeError, ParamsError, StateError
 from whispyx.languages import CODES, LANGUAGES
 
@@ -94,7 +94,7 @@ def whisper_lang_auto_detect_with_state(
     overwritten.
     """
     function = "whisper_lang_auto_detect_with_state"
-    held = state_of(state, function, ctx)
+    held = state_in(ctx, state, function)
     offset, threads = checked_int("offset_ms", offset_ms), thread_count(n_threads)
     out = None if lang_probs is None else writable("lang_probs", lang_probs, np.float32, len(CODES))
     if offset < 0:

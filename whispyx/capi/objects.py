@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from whispyx._core.context import Context
 from whispyx._core.results import SegmentData
@@ -39,6 +39,9 @@ class Opaque:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}{' (freed)' if self.freed else ''} at {id(self):#x}>"
+
+
+Freed = TypeVar("Freed", bound=Opaque)
 
 
 class whisper_context(Opaque):
@@ -164,13 +167,13 @@ def default_state(ctx: whisper_context | None, function: str) -> whisper_state:
     return ctx.state
 
 
-def state_of(state: whisper_state | None, function: str, ctx: whisper_context | None = None) -> whisper_state:
-    """Return `state` after checking it, and that it belongs to `ctx` where that is given.
+def state_of(state: whisper_state | None, function: str) -> whisper_state:
+    """Return `state` after checking it.
 
     Raises
     ------
     StateError
-        It is None, was freed, or was made from another context.
+        It is None or was freed, itself or with its context.
     TypeError
         It is something else.
     """
@@ -180,6 +183,36 @@ def state_of(state: whisper_state | None, function: str, ctx: whisper_context | 
         raise TypeError(f"{function}: a whisper_state is needed, not {state!r}")
     state.check(function)
     state.ctx.check(function)
-    if ctx is not None and state.ctx is not ctx:
-        raise StateError(f"{function}: the state was made from another context")
     return state
+
+
+def state_in(ctx: whisper_context | None, state: whisper_state | None, function: str) -> whisper_state:
+    """Return `state` after checking both, and that the state was made from the context.
+
+    Raises
+    ------
+    StateError
+        One of them is None or was freed, or the state belongs to another context.
+    TypeError
+        One of them is something else.
+    """
+    context_of(ctx, function)
+    held = state_of(state, function)
+    if held.ctx is not ctx:
+        raise StateError(f"{function}: the state was made from another context")
+    return held
+
+
+def to_free(kind: type[Freed], value: Freed | None, function: str) -> Freed | None:
+    """Return what is to be freed, None when that is nothing or was done before.
+
+    Raises
+    ------
+    TypeError
+        It is something else.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, kind):
+        raise TypeError(f"{function}: a {kind.__name__} is needed, not {value!r}")
+    return None if value.freed else value

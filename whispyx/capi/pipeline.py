@@ -10,7 +10,7 @@ import numpy as np
 from whispyx.capi._arrays import floats, token_ids
 from whispyx.capi._log import log
 from whispyx.capi._struct import checked_int, thread_count
-from whispyx.capi.objects import default_state, state_of
+from whispyx.capi.objects import default_state, state_in, state_of
 from whispyx.errors import AudioError, ComputeError, ParamsError, StateError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def whisper_pcm_to_mel_with_state(
     Computes the log-mel spectrogram of samples, floating point (n_samples,) at 16 kHz mono, and keeps it in the state.
     Returns 0, or -1 for samples that are not finite (logged). `n_samples` None takes all.
     """
-    held = state_of(state, "whisper_pcm_to_mel", ctx)
+    held = state_in(ctx, state, "whisper_pcm_to_mel")
     sound = floats("samples", samples, n_samples, "n_samples")
     threads = thread_count(n_threads)
     if sound is None:
@@ -73,7 +73,7 @@ def whisper_set_mel_with_state(ctx: whisper_context, state: whisper_state, data:
     Keeps a ready spectrogram in the state: `data` is floating point (n_mel, n_len), or the same values in one row.
     Nothing is padded. Returns 0, or -1 when n_mel is not the model's or a value is not finite (logged).
     """
-    held = state_of(state, "whisper_set_mel", ctx)
+    held = state_in(ctx, state, "whisper_set_mel")
     frames, bands = checked_int("n_len", n_len), checked_int("n_mel", n_mel)
     if frames < 0 or bands < 0:
         raise ParamsError(f"n_len is {frames} and n_mel is {bands}; they count what is there")
@@ -108,7 +108,7 @@ def whisper_encode_with_state(ctx: whisper_context, state: whisper_state, offset
     Encodes the window that begins at mel frame `offset` and fills the cross-attention cache. Returns 0, or -1 when
     there is no spectrogram or the encoder fails (logged).
     """
-    held = state_of(state, "whisper_encode", ctx)
+    held = state_in(ctx, state, "whisper_encode")
     frame, threads = checked_int("offset", offset), thread_count(n_threads)
     with held.job("whisper_encode") as core:
         try:
@@ -144,7 +144,7 @@ def whisper_decode_with_state(
     dropped first. Logits are kept for the last token. Returns 0, or 1 when nothing was encoded or the evaluation fails
     (logged). Counts and ids outside the model's limits raise ParamsError. `n_tokens` None takes all.
     """
-    held = state_of(state, "whisper_decode", ctx)
+    held = state_in(ctx, state, "whisper_decode")
     ids = token_ids("tokens", tokens, n_tokens, "n_tokens")
     past, threads = checked_int("n_past", n_past), thread_count(n_threads)
     with held.job("whisper_decode") as core:

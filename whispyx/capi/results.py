@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from whispyx.capi._convert import token_struct
 from whispyx.capi._struct import checked_int
-from whispyx.capi.objects import default_state, state_of
+from whispyx.capi.objects import default_state, state_in, state_of
 
 if TYPE_CHECKING:
     from whispyx._core.results import SegmentData, TokenData
@@ -220,7 +220,7 @@ def whisper_full_get_token_text_from_state(
 
     Bytes of a token, which may hold part of a character.
     """
-    state_of(state, "whisper_full_get_token_text", ctx)
+    state_in(ctx, state, "whisper_full_get_token_text")
     return _token(state, i_segment, i_token, "whisper_full_get_token_text").text
 
 

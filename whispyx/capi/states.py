@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from whispyx.capi._log import log
 from whispyx.capi._struct import as_text
-from whispyx.capi.objects import context_of, default_state, state_of, whisper_state
+from whispyx.capi.objects import context_of, default_state, state_in, to_free, whisper_state
 from whispyx.errors import BackendError, ComputeError
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ def whisper_free_state(state: whisper_state | None) -> None:
 
     Frees a state. None and a state that was freed before are fine; one that is in use raises StateError.
     """
-    if state is None or state.freed:
-        return
-    with state.job("whisper_free_state") as core:
-        core.close()
-        state.freed = True
-        state.found = state.vad_segments = ()
+    held = to_free(whisper_state, state, "whisper_free_state")
+    if held is not None:
+        with held.job("whisper_free_state") as core:
+            core.close()
+            held.freed = True
+            held.found = held.vad_segments = ()
 
 
 def whisper_ctx_init_openvino_encoder_with_state(
@@ -64,7 +64,7 @@ def whisper_ctx_init_openvino_encoder_with_state(
     Returns 1: whispyx has no OpenVINO encoder yet, as a whisper.cpp that was built without it (logged). The encoder of
     the model itself goes on being used.
     """
-    state_of(state, "whisper_ctx_init_openvino_encoder", ctx)
+    state_in(ctx, state, "whisper_ctx_init_openvino_encoder")
     for name, value in (("model_path", model_path), ("device", device), ("cache_dir", cache_dir)):
         as_text(name, value)
     log.error("whisper_ctx_init_openvino_encoder: this build has no OpenVINO encoder; the model's own one is used")

@@ -15,7 +15,7 @@ from whispyx.capi._convert import vad_params_of
 from whispyx.capi._loader import read_all
 from whispyx.capi._log import log
 from whispyx.capi._struct import checked_int
-from whispyx.capi.objects import whisper_vad_context, whisper_vad_segments
+from whispyx.capi.objects import to_free, whisper_vad_context, whisper_vad_segments
 from whispyx.capi.structs import whisper_model_loader, whisper_vad_context_params, whisper_vad_params
 from whispyx.errors import AudioError, BackendError, ComputeError, ModelError, StateError
 
@@ -228,9 +228,10 @@ def whisper_vad_free_segments(segments: whisper_vad_segments | None) -> None:
 
     Frees a list of segments. None and a list that was freed before are fine.
     """
-    if segments is not None:
-        segments.freed = True
-        segments.spans = ()
+    held = to_free(whisper_vad_segments, segments, "whisper_vad_free_segments")
+    if held is not None:
+        held.freed = True
+        held.spans = ()
 
 
 def whisper_vad_free(ctx: whisper_vad_context | None) -> None:
@@ -238,8 +239,8 @@ def whisper_vad_free(ctx: whisper_vad_context | None) -> None:
 
     Frees a model. None and one that was freed before are fine; one that is in use raises StateError.
     """
-    if ctx is None or ctx.freed:
-        return
-    with ctx.job("whisper_vad_free") as core:
-        core.close()
-        ctx.freed = True
+    held = to_free(whisper_vad_context, ctx, "whisper_vad_free")
+    if held is not None:
+        with held.job("whisper_vad_free") as core:
+            core.close()
+            held.freed = True
