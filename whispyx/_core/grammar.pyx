@@ -251,8 +251,8 @@ cdef Grammar _make(list rules, int start, tuple names):
 cdef class GrammarState:
     """How far a text has come in a grammar.
 
-    `started`: a text token was accepted. `open`: no timestamp has come since the last one. `unmatched`: the text has left the grammar; from then on every text token
-    is rejected.
+    `started`: a text token was accepted. `open`: no timestamp has come since the last one. `unmatched`: the text has
+    left the grammar; from then on every text token is rejected.
     """
 
     def __init__(self) -> None:
