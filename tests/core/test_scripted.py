@@ -103,6 +103,13 @@ def test_B11_B12_when_every_attempt_fails_the_best_one_is_taken_cut_where_its_ti
     assert all(s.t0 <= s.t1 for s in result.segments)
 
 
+def test_B12_a_text_without_any_time_is_kept_whole(ctx: Any) -> None:
+    # There is nowhere to cut it, and no time says where the next window starts: it lasts the whole window.
+    result = run(ctx, dictate([HELLO, WORLD, HELLO], [BEG, WORLD, BEG + 100]), samples=np.zeros(16000 * 40, np.float32))
+    assert [[t.id for t in s.tokens] for s in result.segments] == [[HELLO, WORLD, HELLO, EOT], [BEG, WORLD, BEG + 100]]
+    assert times(result) == [(0, 3000), (3000, 3100)]
+
+
 def test_B17_max_tokens_ends_a_window_with_a_timestamp_and_skips_nothing(ctx: Any) -> None:
     def never_stop(tokens: list[Any], logits: np.ndarray) -> None:
         logits[:] = -1e4

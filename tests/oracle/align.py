@@ -121,7 +121,7 @@ class Guess:
             tokens[0].t0 = tokens[0].t1 = tokens[1].t0 = self.t_beg = self.t_last = t0
             self.tid_last = self.beg
         else:
-            tokens[0].t0 = self.t_last
+            tokens[0].t0 = max(self.t_last, t0)  # of our own: not in the pause before the segment
         for j, token in enumerate(tokens):
             stamp = self.t_beg + 2 * (token.tid - self.beg)
             sure = token.pt > self.thold_pt and token.ptsum > self.thold_ptsum

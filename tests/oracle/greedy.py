@@ -54,12 +54,13 @@ class Attempt:
     seek_delta: int = WINDOW
     has_ts: bool = False
     failed: bool = False
+    untimed: bool = False  # the text has ended and has no time at all, so nothing of it is cut
     no_speech_prob: float = 0.0
     avg_logprob: float = -np.inf
 
     @property
     def kept(self) -> list[Pick]:
-        return self.picks[: self.result_len]
+        return self.picks if self.untimed else self.picks[: self.result_len]
 
 
 @dataclass
@@ -138,7 +139,7 @@ class Transcriber:
             attempt = self.attempt(encoded, shown, seek, end)
             out.windows.append((seek, attempt))
             silent = attempt.no_speech_prob > self.p.no_speech_thold and attempt.avg_logprob < self.p.logprob_thold
-            history = shown if silent else shown + [pick.id for pick in attempt.kept]
+            history = shown if silent else shown + [pick.id for pick in attempt.picks[: attempt.result_len]]
             seek_delta = attempt.seek_delta
             if not silent:
                 out.segments += self.segments(attempt, seek, end)
@@ -162,8 +163,8 @@ class Transcriber:
             if self.update(a, i, n_max, seek, end):
                 break
             logits = self.net.decode([a.picks[-1].id], encoded, cache)[-1]
-        if a.result_len:
-            a.avg_logprob = sum(pick.plog for pick in a.kept) / a.result_len
+        if a.kept:
+            a.avg_logprob = sum(pick.plog for pick in a.kept) / len(a.kept)
         return a
 
     def pick(self, logits: Array, a: Attempt) -> Pick:
@@ -197,6 +198,7 @@ class Transcriber:
             if a.result_len == 0 and not self.p.no_timestamps:
                 if not at_end:
                     a.failed = True
+                    a.untimed = token == self.sp.eot
                     return True
                 a.result_len = i + 1
             if self.p.single_segment or self.p.no_timestamps:

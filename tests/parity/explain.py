@@ -163,7 +163,7 @@ def _listed(value: int | list[int]) -> list[int]:
 
 
 def _token_times(case: Case, facts: Facts, given: list[Answer], answer: Answer) -> list[str]:
-    """B20, B19: loudness looked up at the wrong place, texts weighed by bytes."""
+    """B20, B19, I3: loudness looked up at the wrong place, texts weighed by bytes, tokens outside of their segment."""
 
     def computed(segments: list[Answer], shifted: bool = True, **defects: bool) -> list[Answer]:
         out = []
@@ -185,6 +185,7 @@ def _token_times(case: Case, facts: Facts, given: list[Answer], answer: Answer) 
         return []
     numbers = [] if _same_times(right, computed(right, relative=True)) else ["B20"]
     numbers += [] if _same_times(right, computed(right, by_bytes=True)) else ["B19"]
-    if _same_times(given, computed(given, shifted=False, relative=True, by_bytes=True)):
+    numbers += [] if _same_times(right, computed(right, astray=True)) else ["I3"]
+    if _same_times(given, computed(given, shifted=False, relative=True, by_bytes=True, astray=True)):
         return numbers
     return [*numbers, "?"]  # the rules as described do not give what whisper.cpp gave

@@ -1,8 +1,9 @@
 """What whisper.cpp does with the times of tokens, in plain Python: the heuristic for t0 and t1, and wrapping.
 
-Written from a description of the rules, so that both engines' times can be checked. The two defects of whisper.cpp
+Written from a description of the rules, so that both engines' times can be checked. The defects of whisper.cpp
 1.8.5 can be switched: it looks loudness up at a time counted from the segment's start (B20), and it weighs a text by
-its bytes (B19).
+its bytes (B19). So can what breaks two of our invariants: tokens go back in time (I2) or begin before their segment,
+in the pause in front of it (I3).
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Rules:
     thold_ptsum: float = 0.01
     relative: bool = False  # B20
     by_bytes: bool = False  # B19
+    astray: bool = False  # I2, I3
 
     def text(self, token: int) -> bytes:
         if token < len(self.texts):
@@ -80,7 +82,7 @@ def token_times(
             t0[0] = t1[0] = t0[1] = t_beg = t_last = first
             tid_last = beg
         else:
-            t0[0] = t_last
+            t0[0] = t_last if rules.astray else max(t_last, first)
         for j in range(n):
             stamp = t_beg + 2 * (segment["tid"][j] - beg)
             sure = segment["pt"][j] > rules.thold_pt and segment["ptsum"][j] > rules.thold_ptsum
@@ -98,6 +100,11 @@ def token_times(
                 t0[j] = t1[j - 1]
                 t1[j] = max(t0[j], t1[j])
         _fit(t0, t1, [token < eot for token in ids], energy, first if rules.relative else 0)
+        if not rules.astray:
+            now = first
+            for j in range(n):
+                t0[j] = min(max(now, min(t0[j], t1[j])), last)
+                t1[j] = now = min(max(t0[j], t1[j]), last)
     return out
 
 

@@ -419,7 +419,7 @@ cdef class FullRun:
         if silent:
             return ADVANCE      # nobody speaks in this window
         history.rolling = ([] if p.get("carry_initial_prompt") else history.used) + [
-            best.tokens[i].id for i in range(best.n_tokens)]
+            best.tokens[i].id for i in range(best.result_len)]
         audio_end = self.state.mel.n_len_org    # may be a frame short
         if self.samples is not None:
             audio_end = max(audio_end, (len(self.samples) + 159) // 160)

@@ -18,6 +18,7 @@ cdef class Decoder:
     cdef int seek_delta         # frames that the window's text covers
     cdef bint failed, completed, has_ts
     cdef bint looped            # failed because its tokens repeat
+    cdef bint untimed           # failed because its text has ended and has no time at all
     cdef double sum_all         # log probability of all tokens so far; beams are compared by it
     cdef object grammar         # GrammarState, or None
     cdef double sum_logprobs, avg_logprobs, entropy, score

@@ -31,7 +31,7 @@ cdef class Decoder:
     cdef void reset(self) noexcept:
         self.n_tokens = self.result_len = 0
         self.seek_delta = FRAMES_PER_WINDOW
-        self.failed = self.completed = self.has_ts = self.looped = False
+        self.failed = self.completed = self.has_ts = self.looped = self.untimed = False
         self.sum_logprobs = self.avg_logprobs = self.score = -INFINITY
         self.entropy = 0.0
         self.logits = NULL
@@ -42,6 +42,7 @@ cdef class Decoder:
         """Take over what another decoder has said. Its generator and its row of logits stay its own."""
         self.n_tokens, self.result_len, self.seek_delta = other.n_tokens, other.result_len, other.seek_delta
         self.failed, self.completed, self.has_ts = other.failed, other.completed, other.has_ts
+        self.untimed = other.untimed
         self.sum_all, self.grammar = other.sum_all, other.grammar
         memcpy(self.tokens, other.tokens, other.n_tokens * sizeof(Token))
 
@@ -63,8 +64,11 @@ cdef class Decoder:
         return 0
 
     cdef void rank(self, float length_penalty, float entropy_thold) noexcept:
-        """Cut to the tokens that count and score them. A loop (low entropy of the last tokens) is a failure."""
-        cdef int i, j, same, n = self.result_len, first
+        """Cut to the tokens that count and score them. A loop (low entropy of the last tokens) is a failure.
+
+        A text that has no time at all cannot be cut where its times end, so all of it counts.
+        """
+        cdef int i, j, same, n = self.n_tokens if self.untimed else self.result_len, first
         cdef double penalty
         self.n_tokens = n
         if n == 0:
@@ -125,7 +129,9 @@ cdef void advance(Decoder decoder, int i, const EndRules * rules) noexcept:
             if near_end:
                 decoder.result_len = i + 1
             else:
-                decoder.failed = True   # a text without any time does not say where the next window starts
+                # A text without any time does not say where the next window starts.
+                decoder.failed = True
+                decoder.untimed = token == rules.eot
                 return
         if rules.single_segment or rules.no_timestamps:
             decoder.result_len = i + 1

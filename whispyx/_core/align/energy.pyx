@@ -139,7 +139,8 @@ cdef int believe(TokenClock clock, SegmentData segment, list tokens) except -1:
         clock.t_beg = clock.t_last = segment.t0
         clock.tid_last = clock.beg
     else:
-        token.t0 = clock.t_last
+        # Where a pause lies between two segments, the second one's text is not spread over it.
+        token.t0 = max(clock.t_last, segment.t0)
     before = None
     for j in range(n):
         token = tokens[j]
