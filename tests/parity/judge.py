@@ -20,6 +20,7 @@ from tests.oracle.greedy import Attempt, Follow, Pick, Transcriber
 from tests.oracle.network import SelfCache, Whisper
 from tests.oracle.reader import read_model
 from tests.oracle.rules import Settings, apply
+from tests.oracle.tokens import Special
 from tests.parity import sounds
 from tests.parity.compare import Answer, tokens_of
 from tests.parity.grid import BASE, Case
@@ -111,11 +112,20 @@ def _spans(case: Case, settings: Settings, tokens: list[int], temperature: float
         logits = net.decode([token], encoded, cache)[-1]
 
 
+def _as_drawn(case: Case, segments: list[dict[str, Any]]) -> list[int]:
+    """All tokens of the first window. The timestamp that opens a segment behind another is in neither of them."""
+    beg = Special.of(_oracle(case.model).s["n_vocab"]).beg
+    tokens = list(segments[0]["tokens"])
+    for segment in segments[1:]:
+        tokens += [beg + segment["t0"] // 2, *segment["tokens"]]
+    return tokens
+
+
 def _drawn(case: Case, settings: Settings, answer: Answer, temperature: float) -> list[float] | None:
     """Distances of the random numbers that missed their token, when some decoder drew this answer; else None."""
-    tokens = tokens_of(answer)
-    if not tokens or settings.initial_prompt:
+    if not answer["segments"] or settings.initial_prompt:
         return None
+    tokens = _as_drawn(case, answer["segments"])
     spans = np.array(list(_spans(case, settings, tokens, temperature)))
     for seed in range(MAX_DECODERS):
         numbers = np.lib.stride_tricks.sliding_window_view(draws(seed, MOST_DRAWS + len(tokens)), len(tokens))
