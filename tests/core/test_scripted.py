@@ -107,7 +107,7 @@ def test_B12_a_text_without_any_time_is_kept_whole(ctx: Any) -> None:
     # There is nowhere to cut it, and no time says where the next window starts: it lasts the whole window.
     result = run(ctx, dictate([HELLO, WORLD, HELLO], [BEG, WORLD, BEG + 100]), samples=np.zeros(16000 * 40, np.float32))
     assert [[t.id for t in s.tokens] for s in result.segments] == [[HELLO, WORLD, HELLO, EOT], [BEG, WORLD, BEG + 100]]
-    assert times(result) == [(0, 3000), (3000, 3100)]
+    assert times(result) == [(0, 3000), (3000, 3200)]
 
 
 def test_B17_max_tokens_ends_a_window_with_a_timestamp_and_skips_nothing(ctx: Any) -> None:

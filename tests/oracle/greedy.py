@@ -98,6 +98,7 @@ class Transcriber:
         self.net = net
         self.follow = follow
         self.followed = 0
+        self.audio_end = 0
         self.model = net.model
         p = params or Settings()
         # the first distilled models never learned timestamps
@@ -126,6 +127,7 @@ class Transcriber:
         mel = mels.log_mel(samples, self.model.filters, self.net.dtype)
         start = self.p.offset_ms // 10
         end = start + self.p.duration_ms // 10 if self.p.duration_ms else mels.n_frames_of_sound(len(samples))
+        self.audio_end = max(mels.n_frames_of_sound(len(samples)), (len(samples) + 159) // 160)
         out = Transcript()
         if end < start + STEP:
             return out
@@ -215,7 +217,7 @@ class Transcriber:
             return []
 
         def time_of(pick: Pick) -> int:
-            return seek + 2 * (pick.tid - beg)
+            return min(seek + 2 * (pick.tid - beg), self.audio_end)
 
         out: list[Segment] = []
         first, t0, text, i = 0, time_of(picks[0]), b"", 0
@@ -235,7 +237,7 @@ class Transcriber:
             i += 1
         if text:
             ids = [q.id for q in picks[first:]]
-            out.append(Segment(t0, min(seek + a.seek_delta, end), text, ids, a.no_speech_prob))
+            out.append(Segment(t0, min(seek + a.seek_delta, max(end, t0)), text, ids, a.no_speech_prob))
         return out
 
     def ends_with_one_timestamp(self, picks: list[Pick]) -> bool:

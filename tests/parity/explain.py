@@ -120,7 +120,8 @@ def _starts(case: Case, facts: Facts, answer: Answer) -> None:
 
 
 def _ends(case: Case, facts: Facts, answer: Answer) -> None:
-    """B3: a segment that no timestamp closes ends with its window, even where the sound ends earlier.
+    """B3: a segment that no timestamp closes ends with its window, even where the sound ends earlier, and timestamps
+    may lie beyond the sound.
 
     Where processors share the sound, that also puts off the start of the next one's first segment.
     """
@@ -130,7 +131,10 @@ def _ends(case: Case, facts: Facts, answer: Answer) -> None:
         if chunk[2] != shift:
             shift = chunk[2]
             segment["t0"] = max(before, shift + _own_start(facts, segment))
-        segment["t1"] = before = min(segment["t1"], max(chunk[3], segment["t0"]))
+        audio_end = shift + max(mel.n_frames_of_sound(chunk[1] - chunk[0]), (chunk[1] - chunk[0] + 159) // 160)
+        closed = segment["tokens"][-1] > facts.special.beg and not case.params.get("single_segment")
+        segment["t0"] = min(segment["t0"], audio_end)
+        segment["t1"] = before = min(segment["t1"], audio_end if closed else max(chunk[3], segment["t0"]))
 
 
 def _own_start(facts: Facts, segment: Answer) -> int:
