@@ -97,13 +97,17 @@ def spoken_length(text: str) -> float:
 
 @dataclass
 class Guess:
-    """The heuristic for one recording; segments are given in order."""
+    """The heuristic for one recording; segments are given in order.
+
+    With `relative`, loudness is looked up from the start of the segment on, a defect of whisper.cpp 1.8.5.
+    """
 
     samples: Array
     beg: int
     eot: int
     thold_pt: float = 0.01
     thold_ptsum: float = 0.01
+    relative: bool = False
     t_beg: int = 0
     t_last: int = 0
     tid_last: int = 0
@@ -137,9 +141,14 @@ class Guess:
             if j and tokens[j - 1].t1 > tokens[j].t0:
                 tokens[j].t0 = tokens[j - 1].t1
                 tokens[j].t1 = max(tokens[j].t0, tokens[j].t1)
+        shift = t0 if self.relative else 0
+        for token in tokens:
+            token.t0, token.t1 = token.t0 - shift, token.t1 - shift
         for j in range(n):
             if tokens[j].id < self.eot:
                 self.adjust(tokens, j)
+        for token in tokens:
+            token.t0, token.t1 = token.t0 + shift, token.t1 + shift
         # Of our own: start <= end, and nothing goes back.
         now = min(tokens[0].t0, tokens[0].t1)
         for token in tokens:
