@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -93,6 +96,42 @@ def test_P3_a_failure_in_any_part_is_raised_and_the_state_stays_usable() -> None
 def test_an_abort_stops_all_parts() -> None:
     with model().context(True) as ctx, ctx.new_state() as state, pytest.raises(Aborted):
         full_parallel(ctx, state, params(abort_callback=lambda: True), SAMPLES, 3)
+
+
+def test_ctrl_c_while_the_parts_begin_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+    begun = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        begun.append(thread)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+
+    with model().context(True) as ctx, ctx.new_state() as state:
+        alone = full(ctx, state, params(), SAMPLES)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                full_parallel(ctx, state, params(), SAMPLES, 4)
+        for thread in begun:
+            thread.join(timeout=60)
+        assert len(begun) == 2 and not any(thread.is_alive() for thread in begun)
+        assert triples(full(ctx, state, params(), SAMPLES)) == triples(alone)
+
+
+def test_ctrl_c_while_waiting_for_the_other_parts_stops_them() -> None:
+    def begin() -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.5)  # the first part is done then
+            os.kill(os.getpid(), signal.SIGINT)
+        return True
+
+    with model().context(True) as ctx, ctx.new_state() as state:
+        alone = full(ctx, state, params(), SAMPLES)
+        with pytest.raises(KeyboardInterrupt):
+            full_parallel(ctx, state, params(encoder_begin_callback=begin), SAMPLES, 2)
+        assert triples(full(ctx, state, params(), SAMPLES)) == triples(alone)
 
 
 def test_P4_counters_of_all_parts_are_added_and_the_language_is_that_of_the_first() -> None:

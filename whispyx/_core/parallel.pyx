@@ -74,7 +74,7 @@ class ParallelRun:
         self.n_samples = len(self.samples)
         self.n_processors = n_processors.__index__()
         self.runs, self.errors, self.speech = [], [], []
-        self.lock = threading.Lock()
+        self.active = set()
 
     @property
     def segments(self) -> list:
@@ -148,7 +148,8 @@ class ParallelRun:
                 part.offset_ms = 0
                 part.new_segment_callback = part.progress_callback = None
             run = FullRun(self.ctx, self.ctx.new_state() if i else self.state, part, samples[start:end])
-            run.be_part(100 * (i * size) // 16000 + params.offset_ms // 10 if i else 0, time_map)
+            run.be_part(100 * (i * size) // 16000 + params.offset_ms // 10 if i else 0, time_map,
+                        (<long long>self.n_samples + 159) // 160)
             self.runs.append(run)
             while i == 0 and params.language is None and run.phase in ("START", "MEL", "LANGUAGE"):
                 run.step()
@@ -156,48 +157,54 @@ class ParallelRun:
                 params.language = CODES[run.lang_id]
 
     def _work(self, int i):
+        """Run a part, here or in its thread."""
         cdef FullRun run = self.runs[i]
-        if self.errors:
-            return
-        try:
-            run.run()
-        except BaseException as error:
-            with self.lock:
-                self.errors.append(error)
-            self._stop()
+        if not self.errors:
+            self.active.add(i)
+            try:
+                run.run()
+            except BaseException as error:
+                self._fail(error)
+            self.active.discard(i)
+        self.done[i].release()
 
-    def _stop(self):
+    def _fail(self, error):
+        """Take note of a failure and stop all parts. One that has not begun yet will not."""
         cdef FullRun run
+        self.errors.append(error)
         for run in self.runs:
             run.state.request_abort()
 
     def _run_all(self):
-        """Run the first part here and the others beside it. The first failure is raised when all have ended."""
+        """Run the first part here and the others beside it. The first failure is raised when all have ended.
+
+        Ctrl-C may come at any time, but only where Python code runs: in here, that is inside of `start` and `acquire`.
+        No part may go on behind the caller's back: it would stop what the state does next.
+        """
         cdef FullRun run
+        started = set()
+        self.done = [threading.Lock() for _ in self.runs]
+        for lock in self.done:
+            lock.acquire()
         threads = [threading.Thread(target=self._work, args=(i,), name=f"whispyx-part-{i}", daemon=True)
                    for i in range(1, self.n_processors)]
-        started = []
         try:
-            try:
-                for thread in threads:
-                    thread.start()
-                    started.append(thread)
-            except RuntimeError as error:       # the system gives no more threads
-                self.errors.append(error)
-                self._stop()
-            if not self.errors:
-                self._work(0)
-            for thread in started:
-                while thread.is_alive():
-                    try:
-                        thread.join()
-                    except BaseException as error:      # Ctrl-C while waiting
-                        with self.lock:
-                            self.errors.append(error)
-                        self._stop()
-        finally:
-            for run in self.runs[1:]:
-                run.state.close()
+            for i, thread in enumerate(threads, 1):
+                thread.start()
+                started.add(i)
+        except BaseException as error:      # the system gives no more threads, or Ctrl-C
+            self._fail(error)
+        self._work(0)
+        for i in range(1, self.n_processors):
+            # Ctrl-C in `start` leaves it open whether the thread runs; without `active` it finds the error and ends.
+            while i in started or i in self.active:
+                try:
+                    self.done[i].acquire()
+                    break
+                except BaseException as error:
+                    self._fail(error)
+        for run in self.runs[1:]:
+            run.state.close()
         if self.errors:
             raise self.errors[0]
 
