@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.core.tiny import pair
 from tests.oracle.tiny_model import TinyModel
+from tests.oracle.vad_model import SmallSilero
 from whispyx._core.context import Context
 from whispyx._core.lang import detect_language
-from whispyx._core.params import FullParams
+from whispyx._core.parallel import full_parallel
+from whispyx._core.params import FullParams, VadParams
 from whispyx._core.results import SegmentData
 from whispyx._core.run import FullRun, full
 from whispyx._core.state import State
@@ -153,6 +156,32 @@ def test_abort_callback_stops_and_hands_over_what_there_is(ctx: Context, state: 
         full(ctx, state, params(new_segment_callback=new, abort_callback=stop.is_set), np.tile(LONG, 8))
     assert caught.value.partial.segments == tuple(reported)
     assert caught.value.code in (-6, -8, -9)
+
+
+def test_the_shortest_job_asks_whether_it_may_go_on(ctx: Context, state: State) -> None:
+    with pytest.raises(Aborted) as caught:
+        full(ctx, state, params(abort_callback=lambda: True), SOUND[:4000])
+    assert caught.value.code == -6
+    assert caught.value.partial.timings.n_encode == 0
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("n_samples", [32257, 33000, 48000])
+def test_nothing_ends_beyond_a_recording_whose_speech_ends_with_a_window_beyond_it(
+    ctx: Context, state: State, tmp_path: Path, parts: int, n_samples: int
+) -> None:
+    path = tmp_path / "vad.bin"
+    path.write_bytes(SmallSilero().to_bytes())
+    settings = params(
+        vad=True, vad_model_path=str(path), vad_params=VadParams(threshold=0.0), token_timestamps=True,
+        no_timestamps=True,
+    )  # fmt: skip
+    result = full_parallel(ctx, state, settings, SOUND[:n_samples], parts)
+    end = -(-n_samples // 160)
+    assert result.vad_segments[-1][1] > end, "without a region beyond the end this shows nothing"
+    assert end - 2 <= result.segments[-1].t1 <= end
+    assert all(token.t1 <= end for segment in result.segments for token in segment.tokens)
+    assert all(window.t1 <= end for window in result.windows)
 
 
 def test_abort_from_another_thread(ctx: Context, state: State) -> None:

@@ -12,5 +12,6 @@ cdef class AbortPoll:
     cdef bint ask(self) noexcept
     cdef int raise_pending(self) except -1
     cdef void reset(self) noexcept
+    cdef void begin(self, object callback) noexcept
 
 cdef c_bool on_abort(void * data) noexcept nogil

@@ -22,6 +22,11 @@ cdef class AbortPoll:
         self.requested = False
         self.last_us = now_us()
 
+    cdef void begin(self, object callback) noexcept:
+        """Have a callback for the job that begins. It is asked at once: the job may be shorter than the pause."""
+        self.callback = callback
+        self.last_us = 0
+
     cdef bint ask(self) noexcept:
         """Ask signals and callback now. An exception is kept for `raise_pending`, and counts as yes."""
         try:

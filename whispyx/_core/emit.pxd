@@ -17,6 +17,7 @@ cdef class Emitter:
     cdef Loudness loudness      # None: no words are wanted
     cdef object time_map        # TimeMap, or None: times are those of the recording
     cdef long long shift        # where `samples` begin in the recording, 10 ms units
+    cdef long long end          # of the recording, 10 ms units: a region of speech may end with a window beyond it
     cdef readonly list segments
     cdef int start(self) except -1
     cdef int window(self, list found, int seek, int n_frames, int lang, int n_threads) except -1

@@ -112,7 +112,7 @@ cdef class Emitter:
     cdef long long place(self, long long t) except? -1:
         """Return where the time t of `samples` lies in the recording, 10 ms units."""
         t += self.shift
-        return t if self.time_map is None else self.time_map.segment_t0(t)
+        return t if self.time_map is None else min(<long long>self.time_map.segment_t0(t), self.end)
 
     cdef int to_recording(self, object piece) except -1:
         """Turn the times of a segment, its tokens and words into those of the recording."""
@@ -126,11 +126,12 @@ cdef class Emitter:
         if to is None:
             return 0
         segment.t0, segment.t1 = to.segment(segment.t0, segment.t1)
+        segment.t0, segment.t1 = min(segment.t0, self.end), min(segment.t1, self.end)
         for token in segment.tokens:
             if token.t0 >= 0:
                 token.t0, token.t1 = to.token(token.t0, token.t1)
             if token.t_dtw >= 0:
-                token.t_dtw = to.token_t0(token.t_dtw)
+                token.t_dtw = min(<long long>to.token_t0(token.t_dtw), self.end)
             if token.t_dtw_end >= 0:
                 token.t_dtw_start, token.t_dtw_end = to.token(token.t_dtw_start, token.t_dtw_end)
         for word in segment.words:

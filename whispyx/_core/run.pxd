@@ -68,4 +68,4 @@ cdef class FullRun:
     cdef Phase _advance(self) except *
     cdef int advance_phase(self) except -1
     cdef int _run_phase(self, Phase phase) except -1
-    cdef void be_part(self, long long shift, object time_map) noexcept
+    cdef void be_part(self, long long shift, object time_map, long long end) noexcept

@@ -81,6 +81,7 @@ cdef class FullRun:
         self.ctx, self.state, self.params = ctx, state, params.copy()
         self.samples = samples
         self.emitter = Emitter(ctx, state, self.params, samples, None)
+        self.emitter.end = (<long long>self.n_samples + 159) // 160
         self.windows, self.speech = [], []
         self.lang = self.encoded_seek = -1
         self.next = START
@@ -98,7 +99,7 @@ cdef class FullRun:
         between windows.
         """
         self.enter()
-        self.state.abort.callback = self.params.get("abort_callback")
+        self.state.abort.begin(self.params.get("abort_callback"))
         try:
             self.advance_phase()
         finally:
@@ -109,7 +110,7 @@ cdef class FullRun:
     def run(self) -> RunResult:
         """Run all phases that are left and return the result."""
         self.enter()
-        self.state.abort.callback = self.params.get("abort_callback")
+        self.state.abort.begin(self.params.get("abort_callback"))
         try:
             while self.next != DONE:
                 self.advance_phase()
@@ -438,9 +439,9 @@ cdef class FullRun:
         self.seek += delta if delta > 0 else FRAMES_PER_WINDOW
         return SEEK
 
-    cdef void be_part(self, long long shift, object time_map) noexcept:
-        """Make this a run over a part of a recording that begins at `shift` (10 ms units)."""
-        self.emitter.shift, self.emitter.time_map = shift, time_map
+    cdef void be_part(self, long long shift, object time_map, long long end) noexcept:
+        """Make this a run over a part of a recording: it begins at `shift` there, which ends at `end` (10 ms units)."""
+        self.emitter.shift, self.emitter.time_map, self.emitter.end = shift, time_map, end
 
     @property
     def segments(self) -> list:
