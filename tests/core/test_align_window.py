@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import whispyx.plugins
 from tests.core.tiny import Pair, pair
@@ -14,7 +16,9 @@ from tests.oracle.align import attention, cost_matrix, dtw_path, row_starts
 from tests.oracle.tiny_model import TinyModel, speechlike
 from whispyx._core.align.align import align, attention_of
 from whispyx._core.context import Context
+from whispyx._core.params import FullParams
 from whispyx._core.results import SegmentData, TokenData
+from whispyx._core.run import full
 from whispyx._core.state import State
 from whispyx.errors import ParamsError, StateError
 
@@ -148,7 +152,28 @@ def test_T6_times_equal_the_oracle(n_frames: int, multilingual: bool, flash_attn
     assert max(differ) <= 1  # random attention is flat, so rounding may tip a step
 
 
-def test_T1_T4_text_at_the_very_end_and_segments_without_text() -> None:
+def test_T1_each_segment_is_told_of_once_and_complete() -> None:
+    """Also from the second window on, where whisper.cpp calls back too rarely and with wrong counts."""
+    both = pair(TinyModel(seed=32, end_after=14))
+    told: list[SegmentData] = []
+    calls: list[int] = []
+
+    def on_segments(new: list[SegmentData]) -> None:
+        assert all(t.t_dtw >= 0 and t.t_dtw_end >= 0 for s in new for t in s.tokens if t.id < 50256)
+        calls.append(len(new))
+        told.extend(new)
+
+    ctx = both.context(True)
+    ctx.set_aheads(HEADS)
+    with ctx, State(ctx) as state:
+        params = FullParams(n_threads=2, temperature_inc=0.0, dtw=True, new_segment_callback=on_segments)
+        result = full(ctx, state, params, speechlike(95, 32))
+    assert len(result.segments) >= 4
+    assert calls == [1] * len(result.segments)
+    assert all(a is b for a, b in zip(told, result.segments, strict=True))
+
+
+def test_T4_text_at_the_very_end_and_segments_without_text() -> None:
     """No closing timestamp, an empty segment last: nothing is read past the end."""
     ctx, state = opened(pair(TinyModel()), True)
     open_end = SegmentData(t0=0, t1=100, tokens=[TokenData(id=7), TokenData(id=8)])
@@ -246,9 +271,10 @@ def test_T5_attention_that_is_no_number_leaves_times_unknown(caplog: pytest.LogC
     with ctx, State(ctx) as state:
         state.pcm_to_mel(SOUND)
         state.encode(0)
-        align(state, segments, 0, 200)
+        align(state, segments, 0, 200, samples=SOUND, words=True)
     for name_ in ("t_dtw", "t_dtw_start", "t_dtw_end"):
         assert text_times(segments, name_) == [-1, -1]
+    assert [word.tokens for word in segments[0].words] == [(1, 2)]  # words have their times all the same
     assert "no finite numbers" in caplog.text
 
 
@@ -272,3 +298,34 @@ def test_what_cannot_be_aligned_is_said() -> None:
                 attention_of(state, [7], n_positions)
         with pytest.raises(ParamsError, match="text context"):
             attention_of(state, [], 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(-5000, 5000), st.integers(-5000, 5000), st.lists(st.integers(0, 50256), max_size=9)),
+        max_size=4,
+    ),
+    st.integers(-10, 4000),
+    st.integers(0, 3000),
+    st.sampled_from([0, 1, 800, 16000]),
+)
+def test_whatever_the_segments_words_are_in_order_and_inside(
+    shapes: list[Any], n_frames: int, seek: int, n_samples: int
+) -> None:
+    """Segments that end before they begin, begin before the window, or lie outside of the sound."""
+    ctx, state = opened(pair(TinyModel(n_audio_ctx=50, n_text_ctx=32)), True)
+    segments = []
+    for t0, t1, ids in shapes:
+        tokens = [TokenData(id=i, p=0.5, text=ctx.vocab.token_bytes(i)) for i in ids]
+        segments.append(SegmentData(t0=t0, t1=t1, tokens=tokens))
+    with ctx, state:
+        state.encode(0)
+        align(state, segments, seek, n_frames, samples=SOUND[:n_samples], words=True)
+    for segment in segments:
+        text = [i for i, token in enumerate(segment.tokens) if token.id < ctx.vocab.eot]
+        assert [i for word in segment.words for i in word.tokens] == text  # every word is timed
+        edges = [edge for word in segment.words for edge in (word.t0, word.t1)]
+        assert edges == sorted(edges)
+        low, high = segment.t0 / 100, max(segment.t0, segment.t1) / 100
+        assert not edges or (low - 1e-6 <= edges[0] and edges[-1] <= high + 1e-6)

@@ -125,7 +125,7 @@ cdef int align_window(State state, list segments, int seek, int n_frames, int la
         Of the sound that the window is part of, when words are wanted too.
 
     Times stay unknown (-1) when there is no text, no whole encoder position or, with a damaged model, no finite
-    attention.
+    attention. Words are then placed by loudness and length alone.
     """
     cdef Vocab vocab = state.ctx.vocab
     cdef SegmentData segment
@@ -148,6 +148,8 @@ cdef int align_window(State state, list segments, int seek, int n_frames, int la
     n_before = len(before)
     n_text = min(<int>len(ids), state.hp.n_text_ctx - n_before - 2)
     if n_text < 1 or n_positions < 1:
+        if loudness is not None:
+            time_words(segments, vocab.eot, NULL, 0, 1, seek, loudness, 0)
         return 0
     tokens = [*before, vocab.not_, *ids[:n_text], vocab.eot]
     try:
@@ -157,6 +159,8 @@ cdef int align_window(State state, list segments, int seek, int n_frames, int la
             raise MemoryError
         if window_costs(state, tokens, n_positions, n_positions, cost, n_threads):
             _logger.warning("the alignment heads give no finite numbers, so tokens get no times")
+            if loudness is not None:
+                time_words(segments, vocab.eot, NULL, 0, 1, seek, loudness, 0)
             return 0
         # Row i is the step that wrote token i.
         starts(cost + <size_t>n_before * n_positions, n_text + 1, n_positions, first)

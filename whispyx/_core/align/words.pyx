@@ -17,6 +17,9 @@ _SPACELESS = (
 _OPENERS = frozenset("\"'“‘„«‹¿¡([{「『（《〈【〔")
 _DASHES = frozenset("-‐‑–—/")
 
+cdef enum:
+    WINDOW = 3000               # frames of 10 ms
+
 cdef double HEAD = 0.6          # letters: what every word takes besides its own
 
 
@@ -204,7 +207,7 @@ cdef int time_words(list segments, int eot, const double * cost, int n_rows, int
                       [[row + i for i in word] for word in said]))
         row += len(places)
         n_letters += sum(lengths)
-        for frame in range(segment.t0, segment.t1):
+        for frame in range(max(segment.t0, seek), min(segment.t1, seek + WINDOW)):
             n_voiced += loudness.voiced(frame) > 0
     if n_letters == 0:
         return 0
@@ -220,8 +223,9 @@ cdef int time_words(list segments, int eot, const double * cost, int n_rows, int
 
 cdef int place(SegmentData segment, list words, list lengths, list rows, const double * cost, int n_rows,
                int n_positions, int seek, Loudness loudness, int lag) except -1:
-    cdef int n = len(words), n_frames = <int>max(<long long>0, segment.t1 - segment.t0), k, frame, status = 1
-    cdef int offset = <int>(segment.t0 - seek)
+    cdef long long begin = max(segment.t0, <long long>seek), finish = min(segment.t1, <long long>seek + WINDOW)
+    cdef int n = len(words), n_frames = <int>max(<long long>0, finish - begin), k, frame, status = 1
+    cdef int offset = <int>(begin - seek)
     cdef double * look = <double *>malloc(<size_t>max(1, n * n_frames) * sizeof(double))
     cdef double * voiced = <double *>malloc((n_frames + 1) * sizeof(double))
     cdef double * length = <double *>malloc(n * sizeof(double))
@@ -236,16 +240,17 @@ cdef int place(SegmentData segment, list words, list lengths, list rows, const d
                 look[<size_t>k * n_frames + frame] = look_of(cost, rows[k], n_rows, n_positions, offset + frame, lag)
         with nogil:
             for frame in range(n_frames):
-                voiced[frame] = loudness.voiced(segment.t0 + frame)
+                voiced[frame] = loudness.voiced(begin + frame)
             status = fit(look, voiced, length, n, n_frames, start, end)
         if status < 0:
             raise MemoryError
         if status > 0:      # not even 10 ms for each
-            segment.words = tuple([word_of(segment, words[k], (segment.t0 + <double>n_frames * k / n) / 100,
-                                           (segment.t0 + <double>n_frames * (k + 1) / n) / 100) for k in range(n)])
+            share = max(<long long>0, segment.t1 - segment.t0) / 100.0 / n
+            segment.words = tuple([word_of(segment, words[k], segment.t0 / 100.0 + share * k,
+                                           segment.t0 / 100.0 + share * (k + 1)) for k in range(n)])
         else:
-            segment.words = tuple([word_of(segment, words[k], (segment.t0 + start[k]) / 100.0,
-                                           (segment.t0 + end[k]) / 100.0) for k in range(n)])
+            segment.words = tuple([word_of(segment, words[k], (begin + start[k]) / 100.0, (begin + end[k]) / 100.0)
+                                   for k in range(n)])
     finally:
         free(look)
         free(voiced)
