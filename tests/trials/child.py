@@ -42,7 +42,7 @@ def heads(name: str, ctx: Any) -> Any:
     return resolve(name, 0, None, ctx.hparams)
 
 
-def run(function: Callable[..., Any], *arguments: Any, timeout: float = 600, environment: Any = None) -> Any:
+def run(function: Callable[..., Any], *arguments: Any, timeout: float = 1200, environment: Any = None) -> Any:
     """Return what `function` returns; fail when it raises, prints anything (I5), or its process does not end well."""
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     with tempfile.TemporaryDirectory(prefix="whispyx-trial-") as folder:

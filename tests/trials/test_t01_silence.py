@@ -13,7 +13,6 @@ from whispyx import Model
 from whispyx.writers import write
 
 QUIET = ("sil1_2", "sil10", "sil30", "sil65", "white10", "pink7", "hum20")
-SHORT = ("sil1_2", "sil10", "white10", "pink7", "hum20")
 NO_SPEECH_THOLD = 0.6  # the default of whisper_full_params
 BEAM = {"strategy": "beam_search", "beam_size": 5}
 
@@ -65,10 +64,10 @@ def test_silence_under_every_setting() -> None:
     jobs = [
         (clip, {"language": language, "no_timestamps": no_timestamps})
         for language in (None, "en", "ru", "es", "de")
-        for clip in SHORT
+        for clip in ("sil10", "pink7", "hum20")
         for no_timestamps in (False, True)
     ]
-    jobs += [(clip, {"language": None, **BEAM}) for clip in SHORT]
+    jobs += [(clip, {"language": None, **BEAM}) for clip in ("sil1_2", "white10", "pink7")]
     check(child.run(listen, "base", jobs))
 
 

