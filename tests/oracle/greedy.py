@@ -131,7 +131,7 @@ class Transcriber:
         out = Transcript()
         if end < start + STEP:
             return out
-        history = tokenize(self.model, self.p.initial_prompt)
+        history = list(self.p.prompt_tokens) or tokenize(self.model, self.p.initial_prompt)
         seek = start
         while seek + STEP < end:
             encoded = self.net.encode(mels.window_of(mel, seek, self.n_ctx))

@@ -29,6 +29,8 @@ class Settings:
     offset_ms: int = 0
     duration_ms: int = 0
     initial_prompt: str = ""
+    prompt_tokens: tuple[int, ...] = ()  # instead of initial_prompt
+    suppressed: tuple[int, ...] = ()
     n_max_text_ctx: int = 16384
     entropy_thold: float = 2.4
     logprob_thold: float = -1.0
@@ -92,6 +94,7 @@ def apply(
         ban(slice(0, sp.eot))
     ban([sp.sot, sp.nosp, sp.solm, sp.translate, sp.transcribe, sp.prev])
     ban(slice(sp.lang, sp.lang + 100))
+    ban(list(p.suppressed))
 
     last_is_ts = bool(chosen) and chosen[-1] >= beg
     before_is_ts = len(chosen) < 2 or chosen[-2] >= beg

@@ -7,7 +7,9 @@ the token that was taken must be the one it falls on, or the one next to it when
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ from tests.oracle.tokens import Special
 from tests.parity import sounds
 from tests.parity.compare import Answer, tokens_of
 from tests.parity.grid import BASE, Case
+from tests.parity.silence import cut
 
 CLOSE_CALL: Final = 0.02  # lead in logits below which rounding may decide, as in test_parity_whispercpp
 BORDER: Final = 0.004  # of probability: what differences of logits of 0.02 at most come to
@@ -38,22 +41,42 @@ def _oracle(model: str) -> Whisper:
     return Whisper(read_model(data.model_file(model)))
 
 
+# What these settings ask for is done with the tokens once they are chosen.
+AFTERWARDS: Final = {
+    "n_threads", "token_timestamps", "thold_pt", "thold_ptsum", "max_len", "split_on_word", "print_special",
+}  # fmt: skip
+LADDER: Final = {"best_of", "temperature", "temperature_inc", "strategy"}
+
+
 def near_tie(case: Case, ours: Answer, theirs: Answer) -> str:
     """Say what decided when exact arithmetic allows both answers, else ""."""
+    if case.params.get("vad"):
+        overlap = case.params.get("vad_params", {}).get("samples_overlap", 0.1)
+        sound, _ = cut(sounds.array(case.sound), [(t0, t1) for t0, t1 in ours["vad_segments"]], overlap)
+        spoken = {name: value for name, value in case.params.items() if not name.startswith("vad")}
+        case = replace(case, sound=sounds.derive(sound), params=spoken)
     params = {**BASE, "temperature": 0.0, "strategy": "greedy", **case.params}
-    passed_over = {"n_threads", "token_timestamps", "best_of", "temperature", "temperature_inc", "strategy"}
-    known = set(Settings.__dataclass_fields__) | passed_over
-    if not set(params) <= known or params["language"] == "auto" or case.n_processors > 1:
+    if params["language"] == "auto":
+        params["language"] = theirs["language"]
+    pattern = params.pop("suppress_regex", None)
+    if pattern is not None:
+        params["suppressed"] = _matching(case.model, pattern)
+    known = set(Settings.__dataclass_fields__)
+    if not set(params) <= known | AFTERWARDS | LADDER or case.n_processors > 1:
         return ""
     if params["strategy"] != "greedy" or tokens_of(ours) == tokens_of(theirs):
         return ""
-    settings = Settings(**{name: value for name, value in params.items() if name in Settings.__dataclass_fields__})
-    found = [_followed(case, settings, answer) for answer in (theirs, ours)] if not params["temperature"] else [None]
-    if None in found and len(sounds.array(case.sound)) <= 30 * sounds.RATE:
+    settings = Settings(**{name: value for name, value in params.items() if name in known})
+    both = (theirs, ours)
+    found: list[tuple[float, ...] | None] = [None]
+    if not params["temperature"]:
+        found = [_followed(case.model, case.sound, settings, tuple(tokens_of(answer))) for answer in both]
+    random = params["temperature"] or params["temperature_inc"]
+    if None in found and random and len(sounds.array(case.sound)) <= 30 * sounds.RATE:
         ladder = _temperatures(params["temperature"], params["temperature_inc"])
         found = [
             next((calls for t in ladder if (calls := _drawn(case, settings, answer, t)) is not None), None)
-            for answer in (theirs, ours)
+            for answer in both
         ]
     calls = [call for one in found if one is not None for call in one]
     if None in found or not calls:
@@ -61,13 +84,23 @@ def near_tie(case: Case, ours: Answer, theirs: Answer) -> str:
     return "closest calls " + ", ".join(f"{call:.4f}" for call in calls)
 
 
-def _followed(case: Case, settings: Settings, answer: Answer) -> list[float] | None:
+def _matching(model: str, pattern: str) -> tuple[int, ...]:
+    """Text tokens that a pattern matches as a whole."""
+    whole = re.compile(pattern)
+    eot = Special.of(_oracle(model).s["n_vocab"]).eot
+    tokens = enumerate(_oracle(model).model.tokens[:eot])
+    return tuple(i for i, text in tokens if whole.fullmatch(text.decode("utf-8", "replace")))
+
+
+@lru_cache(maxsize=64)
+def _followed(model: str, sound: str, settings: Settings, tokens: tuple[int, ...]) -> tuple[float, ...] | None:
     """Leads of the tokens that were not taken though they lead, on a greedy path; None where it is none."""
-    follow = Follow(tokens_of(answer), CLOSE_CALL)
-    truth = Transcriber(_oracle(case.model), settings, follow).run(sounds.array(case.sound))
-    if [token for segment in truth.segments for token in segment.tokens] != tokens_of(answer):
+    follow = Follow(list(tokens), CLOSE_CALL)
+    truth = Transcriber(_oracle(model), settings, follow).run(sounds.array(sound))
+    if tuple(token for segment in truth.segments for token in segment.tokens) != tokens:
         return None
-    return [lead for _, _, lead in follow.close_calls] if len(follow.close_calls) <= MOST_CLOSE_CALLS else None
+    calls = tuple(lead for _, _, lead in follow.close_calls)
+    return calls if len(calls) <= MOST_CLOSE_CALLS else None
 
 
 def _temperatures(first: float, step: float) -> list[float]:
@@ -121,9 +154,9 @@ def _as_drawn(case: Case, segments: list[dict[str, Any]]) -> list[int]:
     return tokens
 
 
-def _drawn(case: Case, settings: Settings, answer: Answer, temperature: float) -> list[float] | None:
+def _drawn(case: Case, settings: Settings, answer: Answer, temperature: float) -> tuple[float, ...] | None:
     """Distances of the random numbers that missed their token, when some decoder drew this answer; else None."""
-    if not answer["segments"] or settings.initial_prompt:
+    if not answer["segments"] or settings.initial_prompt or settings.prompt_tokens:
         return None
     tokens = _as_drawn(case, answer["segments"])
     spans = np.array(list(_spans(case, settings, tokens, temperature)))
@@ -132,6 +165,6 @@ def _drawn(case: Case, settings: Settings, answer: Answer, temperature: float) -
         missed = np.maximum(spans[:, 0] - numbers, numbers - spans[:, 1])  # below 0: inside
         row = int(np.argmin(missed.max(axis=1)))
         if missed[row].max() < BORDER:
-            calls = [float(miss) for miss in missed[row] if miss > 0]
+            calls = tuple(float(miss) for miss in missed[row] if miss > 0)
             return calls if len(calls) <= MOST_CLOSE_CALLS else None
     return None
