@@ -110,12 +110,17 @@ def _temperatures(first: float, step: float) -> list[float]:
     return [t for t in out if t > 1e-6]
 
 
-def draws(seed: int, n: int) -> Array:
-    """The first n numbers in [0, 1) of the C++ library's Mersenne twister with this seed, 53 bits from two words."""
+def words(seed: int, n: int) -> npt.NDArray[np.uint64]:
+    """The first n words of 32 bits of C++'s mt19937 with this seed."""
     generator = np.random.MT19937()
-    generator._legacy_seeding(seed)  # type: ignore[attr-defined]
-    words = generator.random_raw(2 * n).astype(np.float64)
-    return (words[0::2] + words[1::2] * 2.0**32) / 2.0**64
+    generator._legacy_seeding(seed)
+    return generator.random_raw(n)
+
+
+def draws(seed: int, n: int) -> Array:
+    """The first n numbers in [0, 1) that C++ makes of them, each of two words."""
+    pairs = words(seed, 2 * n).astype(np.float64)
+    return (pairs[0::2] + pairs[1::2] * 2.0**32) / 2.0**64
 
 
 def _spans(case: Case, settings: Settings, tokens: list[int], temperature: float) -> Iterator[tuple[float, float]]:

@@ -13,7 +13,7 @@ import pytest
 
 from tests import data
 from tests.oracle.tokens import Special
-from tests.parity import run
+from tests.parity import judge, run, silence
 from tests.parity.compare import Answer, compare
 from tests.parity.engines import Engines, reference_python
 from tests.parity.grid import MODELS, Case, grid
@@ -113,6 +113,21 @@ def test_a_changed_answer_is_seen(changed: dict[str, Any]) -> None:
 def test_times_that_a_case_does_not_ask_for_are_not_compared() -> None:
     untimed = replace(TIMED, params={}, aheads=None)
     assert compare(untimed, answer(token_t0=[0, 9, 200], t_dtw=[-1, 0, -1]), answer()).none
+
+
+def test_random_words_are_those_of_the_cpp_standard() -> None:
+    """C++ 2011, 26.5.5: the 10000th word of a default mt19937, whose seed is 5489."""
+    assert judge.words(5489, 10000)[-1] == 4123659995
+
+
+def test_speech_cut_out_comes_back_to_its_place() -> None:
+    """Two regions: 1.00 to 2.00 s with 0.1 s of overlap and 0.1 s of silence, then 5.00 to 6.00 s."""
+    samples = np.arange(16000 * 8, dtype=np.float32)
+    heard, way = silence.cut(samples, [(100, 200), (500, 600)], 0.1)
+    assert np.array_equal(heard[:17600], samples[16000:33600]) and not heard[17600:19200].any()
+    assert np.array_equal(heard[19200:], samples[80000:96000])
+    assert way.segment(0, 50) == (100, 150) and way.segment(120, 220) == (500, 600)
+    assert way.token(104) == 200 and way.token(116) == 500  # in the silence between: the nearer end
 
 
 def test_silence_shares_a_segment_out_by_weight() -> None:
