@@ -357,7 +357,7 @@ class Runner:
         code = self._language if language is None else self._known(language)
         if code is None:
             code = self.detect_language()[0]
-        before = list(previous)[-(self.n_text_ctx // 2 - 1) :]
+        before = [self._checked(token) for token in previous][-(self.n_text_ctx // 2 - 1) :]
         task = task_tokens(self._vocab, lang_id(code), self.translate, not self.timestamps)
         return ([self._vocab.prev, *before] if before else []) + task
 
@@ -390,8 +390,15 @@ class Runner:
 
     def text(self, tokens: Iterable[int]) -> str:
         """Return the text of tokens; special tokens and timestamps have none."""
-        data = b"".join(self._vocab.token_bytes(token) for token in tokens if token < self.eot)
+        ids = [self._checked(token) for token in tokens]
+        data = b"".join(self._vocab.token_bytes(token) for token in ids if token < self.eot)
         return data.decode("utf-8", errors="replace")
+
+    def _checked(self, token: int) -> int:
+        number = operator.index(token)
+        if not 0 <= number < self.n_vocab:
+            raise ParamsError(f"token {number} is outside the vocabulary (0 to {self.n_vocab - 1})")
+        return number
 
     def suppressed(self, *, first: bool = False) -> NDArray[np.int64]:
         """Return the ids that a transcript never has, in order; with `first` also those it does not begin with.
@@ -413,6 +420,8 @@ class Runner:
 
     def suppress(self, logits: NDArray[np.float32], *, first: bool = False) -> NDArray[np.float32]:
         """Set the suppressed logits, float32 (…, n_vocab), to minus infinity in place, and return the array."""
+        if not isinstance(logits, np.ndarray) or logits.ndim < 1 or logits.shape[-1] != self.n_vocab:
+            raise ParamsError(f"logits must be an array (…, {self.n_vocab}), not {getattr(logits, 'shape', logits)!r}")
         logits[..., self.suppressed(first=first)] = -np.inf
         return logits
 

@@ -384,3 +384,30 @@ def test_programs_run_without_a_change(tmp_path: Path) -> None:
     assert module.returncode == 0
     assert "json.tool" in module.stdout
     assert child("", "-m", "whispyx.compat.pywhispercpp").returncode != 0
+
+
+PURE = ("pywhispercpp", "pywhispercpp-*.dist-info", "requests", "urllib3", "idna", "certifi", "charset_normalizer",
+        "tqdm", "platformdirs")  # fmt: skip
+
+
+def test_the_command_of_pywhispercpp_runs_without_its_extension(
+    both: Both, jfk: tuple[str, str], tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    for name in PURE:
+        for found in both.site.glob(name):
+            (site / found.name).symlink_to(found)
+    wav = tmp_path / "jfk.wav"
+    wav.write_bytes(Path(jfk[0]).read_bytes())
+    model = str(data.or_skip(data.model_file, "tiny.en"))
+    program = ["-m", "whispyx.compat.pywhispercpp", "-m", "pywhispercpp.examples.main", str(wav), "-m", model, "-osrt"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(site)))}
+    done = subprocess.run(
+        [sys.executable, *program], capture_output=True, text=True, env=environment, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Progress: 100%" in done.stderr
+    written = (tmp_path / "jfk.wav.srt").read_text("utf-8")
+    assert "00:00:00,000 --> 00:00:0" in written
+    assert "ask what you can do for your country." in written

@@ -336,6 +336,13 @@ def test_wrong_arguments_are_refused_before_anything_is_computed(model: whispyx.
         lambda: runner.benchmark(SAMPLES, encoder_output=np.zeros((10, RECIPE.n_state), np.float32)),
         lambda: runner.benchmark(prefill_logits=np.zeros(5, np.float32)),
         lambda: runner.benchmark(n_steps=-1),
+        lambda: runner.benchmark(prompt=[]),
+        lambda: runner.prompt([runner.n_vocab]),
+        lambda: runner.text([-1]),
+        lambda: runner.text([runner.n_vocab]),
+        lambda: runner.suppress(np.zeros(5, np.float32)),
+        lambda: runner.set_mel(np.zeros((79, 10), np.float32)),
+        lambda: runner.copy_sequence(0, 5),
         lambda: Runner(model, n_threads=0),
         lambda: Runner(model, max_decode_steps=449),
         lambda: Runner(model, translate="yes"),  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,14 +23,15 @@ from whispyx.errors import ModelError, ModelNotFoundError, ParamsError
 
 
 class _Listener(logging.Handler):
-    """Remembers the last error line of one thread's call."""
+    """Remembers the last error line of the thread that makes it."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.said = ""
+        self.thread, self.said = threading.get_ident(), ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said = record.getMessage()
+        if record.thread == self.thread:
+            self.said = record.getMessage()
 
 
 @contextmanager
