@@ -117,10 +117,21 @@ def run(cases: list[Case], python: Path) -> list[Row]:
 
 ABOUT: Final = f"""# Parity with whisper.cpp 1.8.5
 
-The same models, sounds and settings on both engines; `{COMMAND}` makes this table. "same text" and "same tokens" and
-the largest distance of times (in units of 10 ms) compare what the two engines gave. The verdict is *equal* up to one
-unit; *explained* when whisper.cpp's answer, freed of the defects named, equals ours ([differences](differences.md));
-*near tie* when rounding decided between two continuations.
+The same models, sounds and settings on both engines; this makes the table anew:
+
+    {COMMAND}
+
+"same text", "same tokens" and the largest distance of times, in units of 10 ms, compare what the two engines gave. The
+verdict is
+
+- *equal*: nothing differs by more than one unit;
+- *explained*: whisper.cpp's answer, freed of the defects named ([differences](differences.md)), equals ours;
+- *near tie*: two continuations are so close that rounding decides: arithmetic in float64 allows both answers. The
+  numbers are how far apart the two are, in logits (without temperature) or in probability (with it).
+
+whisper.cpp runs without flash attention, which attends to padding there (B26), on models and states that nothing has
+used before, so that its random numbers begin at their seeds (B9); whispyx draws beams at random as whisper.cpp does
+(B10), with the same seeds. Prompts are token ids where the two tokenizers might differ (B23).
 
 """
 
