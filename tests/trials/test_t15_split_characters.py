@@ -76,8 +76,9 @@ def check(rows: list[Any]) -> None:
         assert row["raw"] == joined, row["job"]  # the tokens keep their bytes
         for name, text in row["files"].items():
             assert "\ufffd" not in text, (row["job"], name)
-        if params.get("max_len") == 1 and not params["split_on_word"]:
+        if joined and params.get("max_len") == 1:
             assert row["pieces"] > 1, row["job"]
+    assert sum(map(bool, whole.values())) > len(whole) / 2
 
 
 def test_segments_of_one_character_join_to_the_same_text() -> None:
