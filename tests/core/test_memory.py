@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ N_JOBS, SETTLED_AFTER, JOBS_MAY_ADD_KB = 200, 20, 5 * 1024
 N_MODELS, MODELS_MAY_ADD_KB = 30, 10 * 1024
 
 
-def measure(*arguments: str) -> list[int]:
+def measure(*arguments: str) -> list[Any]:
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     done = subprocess.run(
         [sys.executable, str(CHILD), *arguments],
@@ -31,7 +32,7 @@ def measure(*arguments: str) -> list[int]:
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr[-2000:]}"
-    readings: list[int] = json.loads(done.stdout)
+    readings: list[Any] = json.loads(done.stdout)
     return readings
 
 
@@ -74,3 +75,10 @@ def test_30_models_leave_nothing_behind(tiny: Path) -> None:
 
 def test_30_real_models_leave_nothing_behind() -> None:
     assert_models_leave_nothing(data.or_skip(data.model_file, "tiny.en"))
+
+
+def test_a_state_that_ran_out_of_memory_works_again(tiny: Path) -> None:
+    ended = measure("limited", str(tiny))
+    assert {end for _, end, _ in ended} <= {"done", "ComputeMemoryError", "MemoryError"}, ended
+    assert any(end == "ComputeMemoryError" for _, end, _ in ended), "no limit was low enough: this shows nothing"
+    assert {after for _, _, after in ended} == {"same"}, ended

@@ -12,9 +12,10 @@ from whispyx._core.clock cimport now_us
 from whispyx._core.graph.decoder cimport MAX_HEADS, DecoderGraph, Head, build_decoder
 from whispyx._core.kvcache cimport KvCache
 from whispyx._core.state cimport State
+from whispyx._ggml.ggml cimport ggml_cgraph
 from whispyx._ggml.ggml_backend cimport ggml_backend_sched_reset, ggml_backend_tensor_get, ggml_backend_tensor_set
 
-from whispyx.errors import ComputeError, ParamsError, StateError
+from whispyx.errors import ComputeError, ComputeMemoryError, ParamsError, StateError
 
 cdef enum:
     F16_MINUS_INF = 0xFC00
@@ -84,6 +85,19 @@ cdef int set_inputs(State state, DecoderGraph * graph, int n_kv, int32_t * outpu
     return 0
 
 
+cdef int reserve_more(State state, ggml_cgraph * graph) except -1:
+    """Get memory for a graph that is larger than what was reserved. ggml does not survive finding out by itself."""
+    try:
+        state._reserve_one(state.sched_decode, graph, "the decoder")
+    except ComputeMemoryError:
+        try:
+            state._reserve_decode()     # what there was is gone as well
+        except ComputeMemoryError:
+            state.kv_self.n_decoders = 0
+        raise
+    return 0
+
+
 cdef int run_decoder(State state, int n_threads, const Head * heads, int n_heads, int n_positions,
                      float * watched) except -1:
     """Run the batch for its logits or, with heads, for what these look at."""
@@ -100,6 +114,12 @@ cdef int run_decoder(State state, int n_threads, const Head * heads, int n_heads
     graph = build_decoder(state.meta_decode.ptr, state.weights, kv, state.kv_cross, batch.n_tokens, batch.n_outputs,
                           n_kv, state.encoded_ctx, state.hp.n_text_layer, state.hp.n_text_head, state.flash,
                           heads, n_heads, n_positions)
+    if n_heads > 0 or batch.n_outputs > max(2, kv.n_decoders):
+        reserve_more(state, graph.graph)
+        state.meta_decode.reset()
+        graph = build_decoder(state.meta_decode.ptr, state.weights, kv, state.kv_cross, batch.n_tokens,
+                              batch.n_outputs, n_kv, state.encoded_ctx, state.hp.n_text_layer, state.hp.n_text_head,
+                              state.flash, heads, n_heads, n_positions)
     state.alloc(state.sched_decode, graph.graph, "the decoder")
     outputs = <int32_t *>malloc(batch.n_tokens * sizeof(int32_t))
     if outputs == NULL:
@@ -128,6 +148,8 @@ cdef int run_decoder(State state, int n_threads, const Head * heads, int n_heads
 cdef int place_and_run(State state, int n_threads, const Head * heads, int n_heads, int n_positions,
                        float * watched) except -1:
     """On failure the batch's cells are free again, so the cache holds what it held before."""
+    if state.kv_self is not None and state.kv_self.n_decoders < 1:
+        state.need_decoders(1)      # an earlier job ran out of memory
     cdef Batch batch = state.batch
     cdef KvCache kv = state.kv_self
     cdef int64_t start = now_us(), spent

@@ -167,7 +167,11 @@ cdef class State:
         grown.n_decoders = n
         self.kv_self.close()
         self.kv_self = grown
-        return self._reserve_decode()
+        try:
+            return self._reserve_decode()
+        except ComputeMemoryError:
+            grown.n_decoders = 0    # the graph has lost the memory that it had: whoever comes next asks for it anew
+            raise
 
     cdef int check_made(self) except -1:
         if self.abort is None:
@@ -388,6 +392,7 @@ cdef class State:
         """Free the working memory. Closing twice is fine; closing a state in use raises StateError."""
         cdef Backend backend
         cdef Sched sched
+        cdef Meta meta
         cdef KvCache cache
         if self.busy:
             raise StateError("the state is in use and cannot be closed")
@@ -395,6 +400,9 @@ cdef class State:
         for sched in (self.sched_conv, self.sched_encode, self.sched_cross, self.sched_decode):
             if sched is not None:
                 sched.close()
+        for meta in (self.meta_conv, self.meta_encode, self.meta_cross, self.meta_decode):
+            if meta is not None:
+                meta.close()
         for cache in (self.kv_self, self.kv_cross, self.kv_pad):
             if cache is not None:
                 cache.close()

@@ -23,6 +23,8 @@ cdef int check_seq(State state, object seq) except -1:
     cdef object number = index(seq)
     if state.kv_self is None:
         raise StateError("the model file holds no tensors: there is nothing to decode with")
+    if state.kv_self.n_decoders < 1:
+        state.need_decoders(1)      # an earlier job ran out of memory
     if not 0 <= number < state.kv_self.n_decoders:
         raise ParamsError(f"sequence {number} is not there; the state has room for {state.kv_self.n_decoders} "
                           f"(reserve makes room for up to {MAX_DECODERS})")
