@@ -140,6 +140,14 @@ def test_status_codes(ctx: Any, fields: dict[str, Any], strategy: int, code: int
         assert capi.whisper_full_n_segments(ctx) == 0
 
 
+def test_a_call_that_is_refused_leaves_no_language_of_the_call_before(ctx: Any) -> None:
+    assert capi.whisper_full(ctx, quick(language="haw"), SOUND, len(SOUND)) == 0
+    assert capi.whisper_full_lang_id(ctx) == capi.whisper_lang_id("haw") == 93
+    assert capi.whisper_full(ctx, quick(language="xx"), SOUND, len(SOUND)) == -3
+    assert capi.whisper_full_lang_id(ctx) == -1
+    assert capi.whisper_full_n_segments(ctx) == 0
+
+
 def test_b13_an_unknown_language_is_no_success(ctx: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert capi.whisper_full(ctx, scripted([BEG, WORD, BEG + 100, EOT]), LONG, 32000) == 0
     with caplog.at_level(logging.ERROR, "whispyx.capi"):

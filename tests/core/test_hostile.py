@@ -84,12 +84,17 @@ def test_objects_that_were_never_made_refuse_to_work() -> None:
                      FullRun.__new__(FullRun).result, Filters.__new__(Filters).array,
                      MelSpectrogram.__new__(MelSpectrogram).array):
             attempt(call)
+        Context = type(ctx)
+        attempt(Context.__new__(Context).new_state)
+        attempt(Context.__new__(Context).set_aheads, [(0, 0)])
+        attempt(State, Context.__new__(Context))
+        assert FullRun.__new__(FullRun).segments == []
         for call, args in ((detect_language, (None, state, sound)), (detect_language, (ctx, None, sound)),
                            (tokenize, (None, "a")), (non_speech_tokens, (None,)),
                            (LogitRules, (None, 1, FullParams(), False)), (MelSpectrogram.of_samples, (sound, None))):
             attempt(call, *args)
     """)
-    assert said.split() == ["StateError"] * 7 + ["TypeError"] * 6
+    assert said.split() == ["StateError"] * 10 + ["TypeError"] * 6
 
 
 def test_objects_are_made_only_once() -> None:

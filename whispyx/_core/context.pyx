@@ -65,6 +65,8 @@ cdef class Context:
         self.aheads = ()
 
     cdef int check_open(self) except -1:
+        if self.hparams is None:
+            raise StateError("the model was never loaded: use Context.load")
         if self.closed:
             raise StateError("the model is closed")
         return 0
@@ -109,6 +111,7 @@ cdef class Context:
             A head that the model does not have, or one that is named twice.
         """
         cdef list found = []
+        self.check_open()
         for pair in heads:
             layer, head = pair
             if not 0 <= layer < self.hparams.n_text_layer or not 0 <= head < self.hparams.n_text_head:

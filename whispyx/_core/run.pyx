@@ -446,7 +446,7 @@ cdef class FullRun:
     @property
     def segments(self) -> list:
         """The segments so far; the list grows while the run goes on."""
-        return self.emitter.segments
+        return [] if self.emitter is None else self.emitter.segments
 
     @property
     def lang_id(self) -> int:

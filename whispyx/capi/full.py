@@ -75,6 +75,7 @@ def _whole(
     sound = floats("samples", samples, n_samples, "n_samples")
     with held.job(function) as core:
         held.found = held.vad_segments = ()
+        held.lang_id = -1
         callbacks = Callbacks(ctx, held, params)
         try:
             plain = core_params(ctx, params, callbacks)
