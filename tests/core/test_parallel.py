@@ -17,7 +17,7 @@ from tests.oracle.tiny_model import speechlike
 from whispyx._core.parallel import full_parallel
 from whispyx._core.params import FullParams
 from whispyx._core.run import full
-from whispyx.errors import Aborted, AudioError, ParamsError
+from whispyx.errors import Aborted, AudioError, ComputeMemoryError, ParamsError
 
 SAMPLES = speechlike(40, 3)
 SAMPLE_RATE = 16000
@@ -117,6 +117,16 @@ def test_ctrl_c_while_the_parts_begin_leaves_none_behind(monkeypatch: pytest.Mon
         for thread in begun:
             thread.join(timeout=60)
         assert len(begun) == 2 and not any(thread.is_alive() for thread in begun)
+        assert triples(full(ctx, state, params(), SAMPLES)) == triples(alone)
+
+
+def test_a_thread_that_dies_at_once_is_a_failure_and_no_missing_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    with model().context(True) as ctx, ctx.new_state() as state:
+        alone = full(ctx, state, params(), SAMPLES)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "run", lambda thread: None)
+            with pytest.raises(ComputeMemoryError, match="part 1"):
+                full_parallel(ctx, state, params(), SAMPLES, 2)
         assert triples(full(ctx, state, params(), SAMPLES)) == triples(alone)
 
 

@@ -20,7 +20,7 @@ from whispyx._core.state cimport State
 
 from whispyx._core.run import full
 from whispyx._core.vad.prepass import find_speech
-from whispyx.errors import AudioError, ParamsError, WhispyxError
+from whispyx.errors import AudioError, ComputeMemoryError, ParamsError, WhispyxError
 from whispyx.languages import CODES
 
 cdef enum:
@@ -199,8 +199,12 @@ class ParallelRun:
             # Ctrl-C in `start` leaves it open whether the thread runs; without `active` it finds the error and ends.
             while i in started or i in self.active:
                 try:
-                    self.done[i].acquire()
-                    break
+                    if self.done[i].acquire(timeout=1.0):
+                        break
+                    if not threads[i - 1].is_alive():
+                        if not self.done[i].acquire(False):
+                            self._fail(ComputeMemoryError(f"the thread of part {i} ended before it could work"))
+                        break
                 except BaseException as error:
                     self._fail(error)
         for run in self.runs[1:]:
