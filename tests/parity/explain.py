@@ -13,19 +13,19 @@ from tests.parity import sounds
 from tests.parity.compare import WITHIN, Answer, Facts, tokens_of
 from tests.parity.engines import Engines
 from tests.parity.grid import Case
-from tests.parity.silence import Regions, Way, cut
+from tests.parity.silence import cut
 from tests.parity.times import token_times, wrap
 
 WINDOW = 3000
 
 
-def repaired(case: Case, ours: Answer, answer: Answer, engines: Engines) -> tuple[Answer, list[str]]:
+def repaired(case: Case, answer: Answer, engines: Engines) -> tuple[Answer, list[str]]:
     """Return the answer without known defects, and the numbers of those that had an effect.
 
-    Of our answer nothing is used but the regions of speech, which have a test of their own.
+    Among the numbers, "?" says that the defects as described do not lead to what whisper.cpp gave.
     """
     if case.params.get("vad"):
-        return _spoken(case, ours, answer, engines)
+        return _spoken(case, answer, engines)
     facts = Facts.of(case)
     found: list[str] = []
     if case.params.get("duration_ms", 0) > 10 * (facts.n_frames - facts.seek_start) > 0:
@@ -58,38 +58,26 @@ def repaired(case: Case, ours: Answer, answer: Answer, engines: Engines) -> tupl
     return answer, found
 
 
-def _spoken(case: Case, ours: Answer, answer: Answer, engines: Engines) -> tuple[Answer, list[str]]:
-    """V4, V5, V7: regions found without the samples before each window, times of tokens left on the short time line.
+def _spoken(case: Case, answer: Answer, engines: Engines) -> tuple[Answer, list[str]]:
+    """V7: times of tokens left on the time line without silence.
 
-    Cutting silence out by hand and recognising the rest must give what whisper.cpp gives with `vad`. Then the same is
-    done with the right regions.
+    Cutting silence out by hand and recognising the rest must give what whisper.cpp gives with `vad`. Then the defects
+    of that are repaired, and its times mapped back.
     """
-    found = [(round(t0), round(t1)) for t0, t1 in engines.speech(case)["regions"]]
-    right = [(t0, t1) for t0, t1 in ours["vad_segments"]]
-    if not found and not right:
+    regions = [(round(t0), round(t1)) for t0, t1 in engines.speech(case)["regions"]]
+    if not regions:
         return answer, ["?"] if answer["segments"] else []
-    samples = sounds.array(case.sound)
     overlap = case.params.get("vad_params", {}).get("samples_overlap", 0.1)
-    defects: list[str] = []
-
-    def by_hand(regions: Regions) -> tuple[Case, Answer, Way]:
-        sound, way = cut(samples, regions, overlap)
-        params = {name: value for name, value in case.params.items() if not name.startswith("vad")}
-        spoken = replace(case, sound=sounds.derive(sound), params=params)
-        return spoken, engines.theirs(spoken), way
-
-    if found:
-        _, again, way = by_hand(found)
-        times = [way.segment(segment["t0"], segment["t1"]) for segment in again["segments"]]
-        if times != [(segment["t0"], segment["t1"]) for segment in answer["segments"]]:
-            defects.append("?")
-    if not right:
-        return {**answer, "segments": []}, [*defects, "V4"]
-    spoken, again, way = by_hand(right)
-    fixed, others = repaired(spoken, ours, again, engines)
+    sound, way = cut(sounds.array(case.sound), regions, overlap)
+    params = {name: value for name, value in case.params.items() if not name.startswith("vad")}
+    spoken = replace(case, sound=sounds.derive(sound), params=params)
+    again = engines.theirs(spoken)
+    times = [way.segment(segment["t0"], segment["t1"]) for segment in again["segments"]]
+    defects = [] if times == [(s["t0"], s["t1"]) for s in answer["segments"]] else ["?"]
+    fixed, others = repaired(spoken, again, engines)
     back = way.answer(fixed)
-    defects += ["V4"] if found != right else []
-    defects += ["V7"] if any(t >= 0 for segment in back["segments"] for t in segment["token_t0"]) else []
+    if any(t >= 0 for segment in back["segments"] for t in segment["token_t0"]):
+        defects.append("V7")
     return back, defects + others
 
 

@@ -63,7 +63,7 @@ def examine(case: Case, engines: Engines) -> Row:
     raw = compare(case, ours, theirs)
     if raw.none:
         return Row(case, raw, EQUAL)
-    mended, defects = repaired(case, ours, theirs, engines)
+    mended, defects = repaired(case, theirs, engines)
     after = compare(case, ours, mended)
     named = ", ".join(defects)
     if after.none and "?" not in defects:
