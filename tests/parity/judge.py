@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from tests import data
 from tests.oracle import mel as mels
+from tests.oracle.align import cost_matrix
 from tests.oracle.greedy import Attempt, Follow, Pick, Transcriber
-from tests.oracle.network import SelfCache, Whisper
+from tests.oracle.network import SelfCache, Whisper, softmax
 from tests.oracle.reader import read_model
 from tests.oracle.rules import Settings, apply
 from tests.oracle.tokens import Special
@@ -27,10 +28,12 @@ from tests.parity import sounds
 from tests.parity.compare import Answer, tokens_of
 from tests.parity.grid import BASE, Case
 from tests.parity.silence import cut
+from whispyx._core.align.heads import PRESETS
 
 CLOSE_CALL: Final = 0.02  # lead in logits below which rounding may decide, as in test_parity_whispercpp
 BORDER: Final = 0.004  # of probability: what differences of logits of 0.02 at most come to
 MOST_CLOSE_CALLS: Final = 2
+CLOSE_PATHS: Final = 0.05  # of sums of some hundred standardised weights, each rounded by 0.001
 MOST_DRAWS: Final = 2500  # of one decoder before the window's last attempt
 MAX_DECODERS: Final = 8
 Array = npt.NDArray[np.float64]
@@ -82,6 +85,58 @@ def near_tie(case: Case, ours: Answer, theirs: Answer) -> str:
     if None in found or not calls:
         return ""
     return "closest calls " + ", ".join(f"{call:.4f}" for call in calls)
+
+
+def near_path(case: Case, ours: Answer, theirs: Answer) -> str:
+    """Say how close two alignments of the same tokens are when rounding may decide between them, else ""."""
+    if case.n_processors > 1 or len(sounds.array(case.sound)) > 30 * sounds.RATE:
+        return ""
+    cost = _alignment_costs(case, tokens_of(theirs))
+    beg = Special.of(_oracle(case.model).s["n_vocab"]).beg
+    paths = []
+    for answer in (ours, theirs):
+        pairs = [(t, i) for s in answer["segments"] for t, i in zip(s["t_dtw"], s["tokens"], strict=True) if i < beg]
+        paths.append([0, *[t // 2 for t, _ in pairs if t >= 0]])
+        if len(paths[-1]) != len(cost):
+            return ""
+    apart = abs(_path_cost(cost, paths[0]) - _path_cost(cost, paths[1]))
+    return f"costs of two paths differ by {apart:.4f}" if apart < CLOSE_PATHS else ""
+
+
+def _alignment_costs(case: Case, tokens: list[int]) -> Array:
+    """Costs `(1 + n_text, n_positions)` by whisper.cpp's rules: no task token, heads see the whole window."""
+    net = _oracle(case.model)
+    sp = Special.of(net.s["n_vocab"])
+    heads = [tuple(head) for head in (case.aheads or {}).get("heads", ())] or PRESETS.get((case.aheads or {})["preset"])
+    if not heads:
+        n, n_top = net.s["n_text_layer"], (case.aheads or {})["n_top"]
+        heads = [(layer, head) for layer in range(n - n_top, n) for head in range(net.s["n_text_head"])]
+    sound = sounds.array(case.sound)
+    n_ctx = case.params.get("audio_ctx") or net.s["n_audio_ctx"]
+    encoded = net.encode(mels.window_of(mels.log_mel(sound, net.model.filters, net.dtype), 0, n_ctx))
+    before = [sp.sot, sp.lang] if sp.multilingual else [sp.sot]
+    text = [token for token in tokens if token < sp.eot]
+    stamps = [2 * (token - sp.beg) for token in tokens if token > sp.beg]
+    n_positions = min(stamps[-1] if stamps else 3000, mels.n_frames_of_sound(len(sound)), 2 * n_ctx) // 2
+    scores: list[Any] = []
+    net.decode([*before, sp.no_timestamps, *text, sp.eot], encoded, SelfCache(), scores)
+    weights = np.stack([softmax(scores[layer][head])[:, :n_positions] for layer, head in heads])
+    costs: Array = cost_matrix(weights)[len(before) : -1]
+    return costs
+
+
+def _path_cost(cost: Array, starts: list[int]) -> float:
+    """What a path costs whose rows begin at these columns. A row may go on into the column where the next begins."""
+    total = 0.0
+    for row, first in enumerate(starts):
+        if row + 1 == len(starts):
+            total += float(cost[row, first:].sum())
+        else:
+            end = starts[row + 1]
+            whole = float(cost[row, first:end].sum())
+            longer = whole + float(cost[row, end])
+            total += longer if end == first else min(whole, longer)
+    return total
 
 
 def _matching(model: str, pattern: str) -> tuple[int, ...]:

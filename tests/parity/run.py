@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from tests.parity.compare import Difference, compare
 from tests.parity.engines import Engines, reference_python
 from tests.parity.explain import repaired
 from tests.parity.grid import MODELS, Case, grid
-from tests.parity.judge import near_tie
+from tests.parity.judge import near_path, near_tie
 from tools.workers.client import WorkerError
 
 EQUAL: Final = "equal"
@@ -69,6 +69,8 @@ def examine(case: Case, engines: Engines) -> Row:
     if after.none and "?" not in defects:
         return Row(case, raw, EXPLAINED, named)
     tie = near_tie(case, ours, theirs)
+    if not tie and case.aheads and compare(replace(case, aheads=None), ours, mended).none:
+        tie = near_path(case, ours, theirs)
     if tie:
         return Row(case, raw, NEAR_TIE, tie)
     return Row(case, raw, UNEXPLAINED, f"{after.where or raw.where}{f' (after {named})' if named else ''}")

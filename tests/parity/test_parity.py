@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests import data
+from tests.oracle.align import dtw_path, row_starts
 from tests.oracle.tokens import Special
 from tests.parity import judge, run, silence
 from tests.parity.compare import Answer, compare
@@ -118,6 +119,15 @@ def test_times_that_a_case_does_not_ask_for_are_not_compared() -> None:
 def test_random_words_are_those_of_the_cpp_standard() -> None:
     """C++ 2011, 26.5.5: the 10000th word of a default mt19937, whose seed is 5489."""
     assert judge.words(5489, 10000)[-1] == 4123659995
+
+
+def test_a_path_costs_the_sum_of_its_cells() -> None:
+    cost = np.random.default_rng(0).normal(size=(6, 40))
+    path = dtw_path(cost)
+    starts = row_starts(path, 6)
+    cells = sum(cost[row, column] for row, column in path)
+    assert judge._path_cost(cost, starts) == pytest.approx(cells)
+    assert judge._path_cost(cost, [*starts[:-1], starts[-1] + 1]) > cells + 1e-9
 
 
 def test_speech_cut_out_comes_back_to_its_place() -> None:
