@@ -21,11 +21,12 @@ PAUSES = 0.85  # of the lecture: its speaker makes pauses, which timestamps leav
 SAME_WORDS = 0.85  # of the lecture's words, in both modes
 
 
-def both_ways(model: str, sound: str) -> dict[str, Any]:
+def recognise(model: str, sound: str, ways: list[str]) -> dict[str, Any]:
+    """Segments with and without timestamps: start, end, text."""
     samples = hear(Path(sound) if sound.endswith(".wav") else sound)
     found: dict[str, Any] = {"length": len(samples) / RATE}
     with bench(model) as b:
-        for name in ("without", "with"):
+        for name in ways:
             segments = b.run(samples, language="en", no_timestamps=name == "without").segments
             found[name] = [[s.t0 / 100, s.t1 / 100, s.text.decode()] for s in segments]
     return found
@@ -36,7 +37,7 @@ def words(segments: list[Any]) -> list[str]:
 
 
 def check_shape(found: dict[str, Any], coverage: float) -> None:
-    for name in ("without", "with"):
+    for name in found.keys() - {"length"}:
         covered, latest = 0.0, 0.0
         for start, end, text in found[name]:
             covered += max(0.0, end - max(start, latest))
@@ -45,30 +46,45 @@ def check_shape(found: dict[str, Any], coverage: float) -> None:
         assert covered >= coverage * found["length"], name
 
 
-def check_passage(found: dict[str, Any], times: int) -> None:
-    check_shape(found, COVERAGE)
-    for name in ("without", "with"):
-        said = iter(words(found[name]))
-        for number, word in [*enumerate(NUMBERS, 1)] * times:  # in order: each search goes on where the last one ended
-            assert any(w in (word, str(number)) for w in said), f"{name}: {word} is missing"
-    counts = [sum(word in KEYWORDS for word in words(found[name])) for name in ("without", "with")]
-    assert abs(counts[0] - counts[1]) <= times, counts
+def numbers_in_order(segments: list[Any], times: int) -> int:
+    """How many of the passage's sentence numbers are there, in their order."""
+    value = {name: i for i, word in enumerate(NUMBERS, 1) for name in (word, str(i))}
+    said = [value[word] for word in words(segments) if word in value]
+    expected = [*range(1, len(NUMBERS) + 1)] * times
+    longest = [0] * (len(said) + 1)  # common subsequence with the first words of `said`
+    for number in expected:
+        before = longest[:]
+        for i, word in enumerate(said, 1):
+            longest[i] = before[i - 1] + 1 if word == number else max(before[i], longest[i - 1])
+    return longest[-1]
+
+
+def keywords(segments: list[Any]) -> int:
+    return sum(word in KEYWORDS for word in words(segments))
 
 
 def test_a_passage_loses_no_sentence() -> None:
     files("base")
-    check_passage(child.run(both_ways, "base", "passage"), 1)
+    found = child.run(recognise, "base", "passage", ["without", "with"])
+    check_shape(found, COVERAGE)
+    assert [numbers_in_order(found[name], 1) for name in ("without", "with")] == [15, 15]
+    assert abs(keywords(found["without"]) - keywords(found["with"])) <= 1
 
 
 @child.slow
-def test_a_long_passage_loses_no_sentence() -> None:
+def test_a_long_passage_loses_next_to_nothing() -> None:
+    """Every 30 s the sound is cut, wherever that is: without timestamps nothing tells where a word ends."""
     files("base")
-    check_passage(child.run(both_ways, "base", "long"), 5)
+    found = child.run(recognise, "base", "long", ["without"])
+    check_shape(found, COVERAGE)
+    n_cuts = int(found["length"] // 30)
+    assert numbers_in_order(found["without"], 5) >= 75 - n_cuts
+    assert abs(keywords(found["without"]) - 75) <= n_cuts
 
 
 def test_a_lecture_keeps_its_words() -> None:
     files("tiny.en")
-    found = child.run(both_ways, "tiny.en", str(data.or_skip(data.lecture_wav)))
+    found = child.run(recognise, "tiny.en", str(data.or_skip(data.lecture_wav)), ["without", "with"])
     check_shape(found, PAUSES)
     without, with_ = (Counter(words(found[name])) for name in ("without", "with"))
     assert (without & with_).total() >= SAME_WORDS * max(without.total(), with_.total())
