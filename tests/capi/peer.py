@@ -13,18 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
-from tools.workers.whispercpp import open_library, structure
-
-VadParams = structure(
-    "VadParams",
-    threshold=c.c_float,
-    min_speech_duration_ms=c.c_int,
-    min_silence_duration_ms=c.c_int,
-    max_speech_duration_s=c.c_float,
-    speech_pad_ms=c.c_int,
-    samples_overlap=c.c_float,
-)
-VadContextParams = structure("VadContextParams", n_threads=c.c_int, use_gpu=c.c_bool, gpu_device=c.c_int)
+from tools.workers.whispercpp import VadContextParams, VadParams, open_library
 
 NUMBERS = (
     "n_len n_text_ctx n_audio_ctx is_multilingual model_n_vocab model_n_audio_ctx model_n_audio_state "
@@ -43,6 +32,8 @@ def plain(struct: Any) -> dict[str, Any]:
             value = None if value is None else True
         elif isinstance(value, bytes):
             value = value.decode()
+        elif isinstance(value, c.Structure):
+            value = plain(value)
         elif isinstance(value, c.Array):
             value = [None if item is None else item for item in value]
         out[name] = value
