@@ -99,7 +99,8 @@ def spoken_length(text: str) -> float:
 class Guess:
     """The heuristic for one recording; segments are given in order.
 
-    With `relative`, loudness is looked up from the start of the segment on, a defect of whisper.cpp 1.8.5.
+    With `relative`, two defects of whisper.cpp 1.8.5 are there: loudness is looked up from the start of the segment on,
+    and the first token may begin in the pause before it.
     """
 
     samples: Array
@@ -125,7 +126,8 @@ class Guess:
             tokens[0].t0 = tokens[0].t1 = tokens[1].t0 = self.t_beg = self.t_last = t0
             self.tid_last = self.beg
         else:
-            tokens[0].t0 = max(self.t_last, t0)  # of our own: not in the pause before the segment
+            # of our own: not in the pause before the segment
+            tokens[0].t0 = self.t_last if self.relative else max(self.t_last, t0)
         for j, token in enumerate(tokens):
             stamp = self.t_beg + 2 * (token.tid - self.beg)
             sure = token.pt > self.thold_pt and token.ptsum > self.thold_ptsum
