@@ -89,7 +89,7 @@ def truth_of(name: str) -> Transcript:
 
 
 def run_core(both: Pair, flash_attn: bool, samples: np.ndarray, settings: Settings) -> Any:
-    fields = {name: value for name, value in asdict(settings).items() if value != ""}
+    fields = {name: value for name, value in asdict(settings).items() if value not in ("", ())}
     with both.context(flash_attn) as ctx, ctx.new_state() as state:
         return full(ctx, state, FullParams(n_threads=2, temperature_inc=0.0, **fields), samples)
 

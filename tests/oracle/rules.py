@@ -30,7 +30,7 @@ class Settings:
     duration_ms: int = 0
     initial_prompt: str = ""
     prompt_tokens: tuple[int, ...] = ()  # instead of initial_prompt
-    suppressed: tuple[int, ...] = ()
+    suppressed: tuple[int, ...] = ()  # ids that a pattern forbids; no setting of an engine
     n_max_text_ctx: int = 16384
     entropy_thold: float = 2.4
     logprob_thold: float = -1.0
