@@ -92,6 +92,29 @@ cdef extern from *:
 
 cdef int SPARE_THREADS = 8
 
+# Nor does ggml look whether the small things it needs for itself are there. So it is tried first whether they could be.
+cdef extern from *:
+    """
+    static int wx_has_room(size_t size) {
+        void * volatile block = malloc(size);
+        if (block == NULL) return 0;
+        free(block);
+        return 1;
+    }
+    """
+    bint wx_has_room(size_t size) noexcept nogil
+
+cdef enum:
+    SMALL_THINGS = 1 << 20
+    SPLIT_INPUTS = 2 * 32       # tensor headers that a scheduler keeps per node (GGML_SCHED_MAX_SPLIT_INPUTS is 30)
+
+
+cdef int check_room(size_t size, str what) except -1:
+    if not wx_has_room(size + SMALL_THINGS):
+        raise ComputeMemoryError(f"no memory for {what}: {(size + SMALL_THINGS) / 1e6:.1f} MB were asked for")
+    return 0
+
+
 # Polling level of the pool's workers between two graphs. One level is about 2 ms of spinning, which covers the host's
 # work between two tokens; a worker that waits longer sleeps and leaves its core to others.
 cdef int POLL = 1
@@ -116,6 +139,7 @@ cdef class Meta:
             params.mem_size += graph_size * ggml_tensor_overhead() + ggml_graph_overhead_custom(graph_size, False)
         params.mem_buffer = NULL
         params.no_alloc = True
+        check_room(params.mem_size, "tensor headers")
         self.ptr = ggml_init(params)
         if self.ptr == NULL:
             raise ComputeMemoryError("no memory for tensor headers")
@@ -173,6 +197,7 @@ cdef class Backend:
     @staticmethod
     cdef Backend create(Device device):
         cdef Backend self = Backend.__new__(Backend)
+        check_room(0, "a device")
         with nogil:
             self.ptr = ggml_backend_dev_init(device.dev, NULL)
         if self.ptr == NULL:
@@ -252,6 +277,7 @@ cdef class Sched:
             raise BackendError("a scheduler needs 1 to 16 backends, and the last one must be a CPU")
         for i in range(n):
             ptrs[i] = (<Backend>backends[i]).ptr
+        check_room(graph_size * SPLIT_INPUTS * ggml_tensor_overhead(), "a scheduler")
         with nogil:
             self.ptr = ggml_backend_sched_new(ptrs, NULL, n, graph_size, False, True)
         if self.ptr == NULL:

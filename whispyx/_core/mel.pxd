@@ -10,5 +10,6 @@ cdef class MelSpectrogram:
     cdef readonly int n_stored        # frames kept in data
     cdef readonly int n_len           # frames of the recording with its 30 s of padding
     cdef readonly int n_len_org       # frames of the recording itself
+    cdef readonly int n_end           # where the recording ends, in frames, rounded up; n_len_org may be one less
     cdef readonly float pad_value     # value of frames from n_stored to n_len, in every band
     cdef void window(self, int seek, int n_frames, float * out) noexcept nogil

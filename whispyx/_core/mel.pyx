@@ -265,6 +265,7 @@ cdef class MelSpectrogram:
         self.n_len = <int>((n + CHUNK) // HOP)
         # C truncation: a recording shorter than half a window has one frame less than a floor would give.
         self.n_len_org = 1 + <int>((n - PAD) / HOP)
+        self.n_end = <int>((n + HOP - 1) // HOP)
         n_frames = <int>min((n + PAD) // HOP + 1, <long long>self.n_len) if n else 0
         self.n_stored = n_frames
         data = self.data = np.empty((self.n_mels, n_frames), dtype=np.float32)
@@ -299,7 +300,7 @@ cdef class MelSpectrogram:
             raise ParamsError("mel holds NaN or infinity")
         self.data = array
         self.n_mels = n_mels
-        self.n_stored = self.n_len = self.n_len_org = array.shape[1]
+        self.n_stored = self.n_len = self.n_len_org = self.n_end = array.shape[1]
         return self
 
     cdef void window(self, int seek, int n_frames, float * out) noexcept nogil:

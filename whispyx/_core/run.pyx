@@ -421,10 +421,7 @@ cdef class FullRun:
             return ADVANCE      # nobody speaks in this window
         history.rolling = ([] if p.get("carry_initial_prompt") else history.used) + [
             best.tokens[i].id for i in range(best.result_len)]
-        audio_end = self.state.mel.n_len_org    # may be a frame short
-        if self.samples is not None:
-            audio_end = max(audio_end, (len(self.samples) + 159) // 160)
-        found = cut(best, self.ctx.vocab, self.seek, self.seek_end, audio_end, self.no_speech_prob,
+        found = cut(best, self.ctx.vocab, self.seek, self.seek_end, self.state.mel.n_end, self.no_speech_prob,
                     self.temperature, p.get("print_special"), p.get("single_segment"), p.get("tdrz_enable"))
         self.emitter.window(found, self.seek, min(best.seek_delta, self.seek_end - self.seek), self.lang,
                             self.n_threads)
