@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))  # last, so that an installed whispyx is the one under test
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A program in the background ignores Ctrl-C, and so would all it starts. Some tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -212,7 +212,11 @@ def test_a_rate_is_bytes_by_time() -> None:
 
 
 def test_ctrl_c_stops_a_benchmark() -> None:
-    code = "from whispyx import capi; print('start', flush=True); capi.whisper_bench_ggml_mul_mat_str(1)"
+    # Whoever runs the tests in the background may have Ctrl-C ignored, which a child inherits.
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from whispyx import capi; print('start', flush=True); capi.whisper_bench_ggml_mul_mat_str(1)"
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
     )
