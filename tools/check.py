@@ -23,6 +23,7 @@ MAX_LINES: Final = 500
 MAX_WIDTH: Final = 120
 CODE: Final = {".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".cpp"}
 TEXT: Final = CODE | {".md", ".toml", ".txt", ".in", ".cfg", ".yml", ".yaml", ".sh", ".patch", ".json", ".cmake", ""}
+MEDIA: Final = {".flac", ".png"}  # all that may be in the repository beside text
 
 # Written in pieces, so that this file does not hold what it looks for.
 _PLACES: Final = ("wo" + "rk", "tm" + "p", "ro" + "ot", "ho" + "me/[a-z]")
@@ -108,6 +109,8 @@ def hygiene(_: list[str]) -> bool:
         name = path.relative_to(ROOT)
         if path.suffix in (".so", ".o", ".a", ".whl", ".pyc"):
             problems.append(f"{name}: built files are not kept in the repository")
+        elif path.suffix not in MEDIA and b"\0" in path.read_bytes():
+            problems.append(f"{name}: is neither text nor sound; what programs leave behind is not kept")
         for number, line in enumerate((_text(path) or "").splitlines(), 1):
             found = [what for what, pattern in FORBIDDEN.items() if pattern.search(line)]
             problems += [f"{name}:{number}: holds {what}" for what in found]

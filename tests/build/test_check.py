@@ -70,3 +70,12 @@ def test_built_files_are_not_kept(repository: Path, capsys: pytest.CaptureFixtur
     (repository / "lib.so").write_bytes(b"\x7fELF")
     assert not check.hygiene([])
     assert "lib.so: built files" in capsys.readouterr().out
+
+
+def test_what_a_program_left_behind_is_not_kept(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (repository / "core").write_bytes(b"\x7fELF\x02\x01\x00" * 100)
+    assert not check.hygiene([])
+    assert "core: is neither text nor sound" in capsys.readouterr().out
+    (repository / "core").unlink()
+    (repository / "voice.flac").write_bytes(b"fLaC\x00\xff")
+    assert check.hygiene([])

@@ -11,6 +11,7 @@ import math
 import operator
 import os
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
@@ -26,7 +27,7 @@ __all__: list[str] = []
 FLT_MAX = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 
 
-class Field(Generic[T]):
+class Field(ABC, Generic[T]):
     """One field of a struct, as a descriptor. Subclasses say how a value is converted and what its default is."""
 
     c_type: str
@@ -50,13 +51,13 @@ class Field(Generic[T]):
     def __set__(self, obj: Struct, value: Any) -> None:
         obj._values[self.name] = self.convert(value)
 
+    @abstractmethod
     def convert(self, value: Any) -> T:
         """Return what C would store."""
-        raise NotImplementedError
 
+    @abstractmethod
     def default(self) -> T:
         """Return the value of a new struct."""
-        raise NotImplementedError
 
     def refuse(self, value: object, wanted: str) -> TypeError:
         return TypeError(f"{self.name} must be {wanted}, not {value!r}")
