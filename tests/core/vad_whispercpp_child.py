@@ -15,18 +15,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "tools" / "workers"))
 
-from whispercpp import open_library, structure  # type: ignore[import-not-found]
-
-VadContextParams = structure("VadContextParams", n_threads=c.c_int, use_gpu=c.c_bool, gpu_device=c.c_int)
-VadParams = structure(
-    "VadParams",
-    threshold=c.c_float,
-    min_speech_duration_ms=c.c_int,
-    min_silence_duration_ms=c.c_int,
-    max_speech_duration_s=c.c_float,
-    speech_pad_ms=c.c_int,
-    samples_overlap=c.c_float,
-)
+from whispercpp import VadContextParams, VadParams, open_library  # type: ignore[import-not-found]
 
 
 def main() -> None:
