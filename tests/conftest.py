@@ -13,6 +13,9 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.append(str(ROOT))  # last, so that an installed whispyx is the one under test
 
+# What this user has built for himself must not change what the tests find.
+os.environ["WHISPYX_PLUGIN_HOME"] = "/nonexistent"
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A program in the background ignores Ctrl-C, and so would all it starts. Some tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -22,7 +22,13 @@ HEADERS = (ROOT / "vendor" / "ggml" / "include", ROOT / "vendor" / "ggml" / "src
 SOURCES = Path(__file__).resolve().parent / "sources"
 EXAMPLE = (ROOT / "backends" / "example" / "example.c", ROOT / "backends" / "common" / "plugin_version.c")
 CHILD_SECONDS = 300
-VARIABLES = ("WHISPYX_BACKEND", "WHISPYX_BACKEND_PATH")
+VARIABLES = (
+    "WHISPYX_BACKEND",
+    "WHISPYX_BACKEND_PATH",
+    "WHISPYX_BACKEND_EXCLUDE",
+    "WHISPYX_CPU_VARIANT",
+    "WHISPYX_PLUGIN_HOME",
+)
 
 
 class Compiler:
@@ -65,6 +71,8 @@ def python(
     environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
     package_parent = str(Path(whispyx.__file__).resolve().parents[1])
     environment["PYTHONPATH"] = os.pathsep.join([package_parent, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # What this user has built must not change what a test finds.
+    environment["WHISPYX_PLUGIN_HOME"] = "/nonexistent"
     environment.update(env or {})
     return subprocess.run(
         [sys.executable, *flags, code, *arguments],

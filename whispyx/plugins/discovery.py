@@ -1,8 +1,8 @@
 """Which plugin files there are, and which of them the user asked for. Nothing is opened here.
 
 Places, in this order: files named in a selection, the folders of ``WHISPYX_BACKEND_PATH``, Python packages with an
-entry point in the group ``whispyx.backends``, the folder inside the package. Every path is absolute: neither the
-working directory nor the folder of the interpreter is ever searched.
+entry point in the group ``whispyx.backends``, the user's own folder, the folder inside the package. Every path is
+absolute: neither the working directory nor the folder of the interpreter is ever searched.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Union
 
+from whispyx._core.base import ggml_version
 from whispyx.errors import ParamsError
 
 __all__ = [
@@ -32,16 +33,20 @@ __all__ = [
     "file_candidate",
     "package_folder",
     "parse_selection",
+    "user_folder",
 ]
 
 BACKEND_VARIABLE: Final = "WHISPYX_BACKEND"
 PATH_VARIABLE: Final = "WHISPYX_BACKEND_PATH"
+HOME_VARIABLE: Final = "WHISPYX_PLUGIN_HOME"
 ARGUMENT: Final = "backend"
 """What messages and reports call a selection that was given as an argument."""
 ENTRY_POINT_GROUP: Final = "whispyx.backends"
 
 FILE_NAME: Final = re.compile(r"libggml-(?P<name>[A-Za-z0-9_]+)(-(?P<tag>[A-Za-z0-9_.-]+))?\.so")
 NAME: Final = re.compile(r"(?P<name>[A-Za-z0-9_]+)(:(?P<index>[0-9]{1,4}))?")
+KINDS: Final = frozenset({"gpu", "igpu", "accel"})
+"""What may be asked for instead of a plugin: the best device of that kind, whoever offers it."""
 # Upstream's base library has a name of the same shape as a plugin's.
 NOT_PLUGINS: Final = frozenset({"base"})
 
@@ -102,6 +107,11 @@ class Wish:
     name: str
     index: int = 0
     path: str | None = None
+
+    @property
+    def is_kind(self) -> bool:
+        """Whether a kind of device is asked for instead of a plugin."""
+        return self.path is None and self.name in KINDS
 
 
 @dataclass(frozen=True)
@@ -221,6 +231,26 @@ def package_folder() -> Path:
     return Path(__file__).resolve().parent.parent / "_native" / "plugins"
 
 
+def user_folder() -> Path:
+    """Return the folder of the plugins that this user has built, for the ggml of this process. It need not exist.
+
+    Raises
+    ------
+    ParamsError
+        ``WHISPYX_PLUGIN_HOME`` holds a relative path.
+    """
+    value = os.environ.get(HOME_VARIABLE, "").strip()
+    if value:
+        home = _expand(value)
+        if not home.is_absolute():
+            raise ParamsError(f"{HOME_VARIABLE} is the relative path {value!r}; write the whole path")
+    else:
+        from platformdirs import user_data_path
+
+        home = user_data_path("whispyx", appauthor=False) / "plugins"
+    return home / f"ggml-{ggml_version()}"
+
+
 def discover(only: frozenset[str] | None = None) -> Discovery:
     """Look into every place.
 
@@ -239,6 +269,10 @@ def discover(only: frozenset[str] | None = None) -> Discovery:
         if only is None or entry.name.lower() in only:
             _ask(entry, candidates, problems)
         searched.append(f"entry point {entry.name} ({entry.value})")
+    mine = user_folder()
+    if os.path.isdir(mine):  # nobody has one who has built no plugin
+        _scan(mine, "user", candidates, problems)
+        searched.append(str(mine))
     _scan(package_folder(), "package", candidates, problems)
     searched.append(str(package_folder()))
     unique = {candidate.key: candidate for candidate in reversed(candidates)}

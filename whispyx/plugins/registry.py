@@ -11,13 +11,15 @@ from whispyx._core import devices as table
 from whispyx.errors import BackendError, BackendNotFoundError, BackendUnsupportedError
 from whispyx.plugins import abi, discovery
 from whispyx.plugins.discovery import Candidate, Discovery, Problem, Selection, SelectionLike, Wish
-from whispyx.plugins.report import LOADED, OUTSCORED, REFUSED, UNUSED, PluginRecord, Report
+from whispyx.plugins.limits import VARIANT_VARIABLE, Limits
+from whispyx.plugins.report import EXCLUDED, LOADED, OUTSCORED, REFUSED, UNUSED, PluginRecord, Report
 
 __all__ = ["load", "report", "resolve"]
 
 log: Final = logging.getLogger("whispyx.plugins")
 
 CPU: Final = "cpu"
+NOT_USED: Final = (REFUSED, EXCLUDED)
 
 
 @dataclass
@@ -28,11 +30,14 @@ class Entry:
     library: abi.Library | None = None
     error: BackendError | None = None
     devices: tuple[table.Device, ...] = field(default=())
+    excluded: str | None = None
 
     def record(self, winner: Entry | None) -> PluginRecord:
         c, lib = self.candidate, self.library
         if self.devices:
             status, reason = LOADED, ""
+        elif self.excluded is not None:
+            status, reason = EXCLUDED, self.excluded
         elif self.error is not None:
             status, reason = REFUSED, str(self.error)
         elif winner is not None and lib is not None:
@@ -70,15 +75,20 @@ class Registry:
         self._problems: dict[tuple[str, str], Problem] = {}
         self._searched: tuple[str, ...] = ()
         self._selected: tuple[str, ...] | None = None
+        self._may_fall_back = True
+        self._limits = Limits(frozenset(), frozenset(), "")
 
     def load(self, backend: SelectionLike | None) -> Report:
         selection = discovery.environment_selection() if backend is None else discovery.parse_selection(backend)
+        limits = Limits.from_env()
         with self._lock:
+            self._limits = limits
             if selection is None:
                 self._load_all()
                 self._selected = None
             else:
                 self._selected = self._load_selection(selection)
+            self._may_fall_back = selection is None or any(wish.name == CPU for wish in selection.wishes)
             return self.report()
 
     def report(self) -> Report:
@@ -89,14 +99,23 @@ class Registry:
             records += [
                 PluginRecord(p.place, p.name, "", p.source, REFUSED, reason=p.reason) for p in self._problems.values()
             ]
-            return Report(tuple(records), self._selected, self._searched, table.ggml_version(), table.base_library())
+            return Report(
+                found=tuple(records),
+                selected=self._selected,
+                searched=self._searched,
+                ggml_version=table.ggml_version(),
+                ggml_base=table.base_library(),
+                may_fall_back=self._may_fall_back,
+            )
 
     # Nothing was selected: take what works, remember what does not.
 
     def _load_all(self) -> None:
         found = self._discover(None)
         # The CPU first: nothing works without it, so no other plugin may take the name of its device.
-        for name in dict.fromkeys([CPU, *(candidate.name for candidate in found.candidates)]):
+        self._load_any(CPU, found)
+        self._require_variant(found)
+        for name in dict.fromkeys(candidate.name for candidate in found.candidates):
             self._load_any(name, found)
 
     def _load_any(self, name: str, found: Discovery) -> None:
@@ -117,14 +136,21 @@ class Registry:
         files = [discovery.file_candidate(w.path, selection.origin) for w in selection.wishes if w.path is not None]
         for candidate in files:
             self._entries.setdefault(candidate.key, Entry(candidate))
-        found = self._discover(frozenset(wish.name for wish in selection.wishes) | {CPU})
+        kinds = any(wish.is_kind for wish in selection.wishes)
+        found = self._discover(None if kinds else frozenset(wish.name for wish in selection.wishes) | {CPU})
         for candidate in files:
             self._load_file(candidate)
-        for wish in selection.wishes:
-            if wish.path is None and wish.name not in self._loaded and not _is_device(wish.text):
-                self._load_named(wish, selection, found)
         self._load_any(CPU, found)
         self._require_cpu(found)
+        if not any(candidate.name == CPU for candidate in files):
+            self._require_variant(found)
+        for wish in selection.wishes:
+            if wish.is_kind and not self._plugin_called(wish.name, found):
+                # Any plugin may have such a device.
+                for name in dict.fromkeys(candidate.name for candidate in found.candidates):
+                    self._load_any(name, found)
+            elif wish.path is None and wish.name not in self._loaded and not _is_device(wish.text):
+                self._load_named(wish, selection, found)
         names = [self._device(wish, selection) for wish in selection.wishes]
         return tuple(device.name for device in table.select(names=names))
 
@@ -133,6 +159,8 @@ class Registry:
         loaded = self._loaded.get(candidate.name)
         if loaded is entry:
             return
+        if entry.excluded is not None:
+            raise _named(BackendError(entry.excluded), candidate)
         if loaded is not None:
             raise BackendError(
                 f"plugin {candidate.name!r} is already loaded from {loaded.candidate.path} and a process can hold only "
@@ -153,6 +181,10 @@ class Registry:
                 raise BackendError(f"plugin {wish.name!r} ({problem.source}, {problem.place}): {problem.reason}")
         entries = self._open_each(wish.name, found, again=True)
         if not entries:
+            for candidate in found.candidates:
+                reason = self._entries[candidate.key].excluded
+                if candidate.name == wish.name and reason is not None:
+                    raise _named(BackendError(reason), candidate)
             raise BackendNotFoundError(
                 f"{selection.origin} asks for {wish.text!r}, but there is no plugin and no device of that name; "
                 f"{_known(found)}"
@@ -176,14 +208,58 @@ class Registry:
         if CPU in self._loaded:
             return
         entries = (self._entries[candidate.key] for candidate in found.candidates if candidate.name == CPU)
-        reasons = [f"{entry.candidate.path}: {entry.error}" for entry in entries]
+        reasons = [f"{entry.candidate.path}: {entry.excluded or entry.error or 'not asked for'}" for entry in entries]
         raise BackendNotFoundError(
             f"no CPU plugin could be loaded, and every model needs one; {'; '.join(reasons) or _known(found)}"
+        )
+
+    def _require_variant(self, found: Discovery) -> None:
+        """Raise unless the CPU plugin in use is the variant that was named."""
+        wanted = self._limits.variant
+        if not wanted:
+            return
+        loaded = self._loaded.get(CPU)
+        if loaded is not None:
+            if loaded.candidate.tag.lower() != wanted:
+                raise BackendError(
+                    f"{VARIANT_VARIABLE} asks for {wanted!r}, but the CPU plugin that this process uses is "
+                    f"{loaded.candidate.path}; set the variable before the first model is made"
+                )
+            return
+        mine = [candidate for candidate in found.candidates if candidate.name == CPU]
+        for candidate in mine:
+            entry = self._entries[candidate.key]
+            if candidate.tag.lower() == wanted:
+                raise _named(entry.error or BackendError(entry.excluded or "it could not be loaded"), candidate)
+        known = ", ".join(sorted({candidate.tag for candidate in mine if candidate.tag})) or "none"
+        raise BackendNotFoundError(
+            f"{VARIANT_VARIABLE} asks for the CPU variant {wanted!r}, which is not installed; there are: {known}"
+        )
+
+    def _plugin_called(self, name: str, found: Discovery) -> bool:
+        return name in self._loaded or any(candidate.name == name for candidate in found.candidates)
+
+    def _device_of_kind(self, wish: Wish, selection: Selection) -> str:
+        kinds = ("GPU", "IGPU") if wish.name == "gpu" else (wish.name.upper(),)
+        devices = [device for kind in kinds for device in table.devices() if device.kind == kind]
+        if wish.index < len(devices):
+            return devices[wish.index].name
+        asked = f"{selection.origin} asks for {wish.text!r}, a device of kind {' or '.join(kinds)}"
+        if devices:
+            raise BackendNotFoundError(f"{asked}, but those are only: {', '.join(device.name for device in devices)}")
+        seen = [f"{device.name} of plugin {device.backend!r} is of kind {device.kind}" for device in table.devices()]
+        not_used = (record for record in self.report().found if record.status in NOT_USED)
+        seen += [f"plugin {record.name!r} is {record.status}: {record.reason}" for record in not_used]
+        raise BackendNotFoundError(
+            f"{asked}, but no plugin offers one. Looked at: {'; '.join(seen)}. Searched: {', '.join(self._searched)}. "
+            "`whispyx backends list` shows which plugins can be built"
         )
 
     def _device(self, wish: Wish, selection: Selection) -> str:
         """Return the name of the device that a wish means."""
         entry = self._loaded.get(wish.name)
+        if entry is None and wish.is_kind and not _is_device(wish.text):
+            return self._device_of_kind(wish, selection)
         if entry is None:
             return wish.text
         if wish.index >= len(entry.devices):
@@ -199,6 +275,8 @@ class Registry:
         found = discovery.discover(only)
         for candidate in found.candidates:
             self._entries.setdefault(candidate.key, Entry(candidate))
+        for entry in self._entries.values():
+            entry.excluded = None if entry.devices else self._limits.against(entry.candidate)
         for problem in found.problems:
             if (problem.place, problem.reason) not in self._problems:
                 log.info("%s (%s): %s", problem.place, problem.source, problem.reason)
@@ -207,7 +285,10 @@ class Registry:
         return found
 
     def _open_each(self, name: str, found: Discovery, again: bool = False) -> list[Entry]:
-        entries = [self._entries[candidate.key] for candidate in found.candidates if candidate.name == name]
+        mine = [
+            candidate for candidate in found.candidates if candidate.name == name and self._limits.passes(candidate)
+        ]
+        entries = [entry for candidate in mine if (entry := self._entries[candidate.key]).excluded is None]
         for entry in entries:
             self._open(entry, again)
         return entries

@@ -6,12 +6,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["LOADED", "OUTSCORED", "REFUSED", "UNUSED", "PluginRecord", "Report"]
+__all__ = ["EXCLUDED", "LOADED", "OUTSCORED", "REFUSED", "UNUSED", "PluginRecord", "Report"]
 
 LOADED: Final = "loaded"
 REFUSED: Final = "refused"
 OUTSCORED: Final = "outscored"
 UNUSED: Final = "unused"
+EXCLUDED: Final = "excluded"
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,11 @@ class PluginRecord:
     name, tag : str
         From the file's name; `name` is empty for a folder.
     source : str
-        Who named the file: "backend" (an argument), "WHISPYX_BACKEND", "WHISPYX_BACKEND_PATH", "entry point …" or
-        "package".
+        Who named the file: "backend" (an argument), "WHISPYX_BACKEND", "WHISPYX_BACKEND_PATH", "entry point …", "user"
+        (built with ``whispyx backends build``) or "package".
     status : str
         "loaded"; "refused": it cannot be used, `reason` says why; "outscored": a better file of that name is loaded;
-        "unused": not opened, since it was not asked for.
+        "unused": not opened, since it was not asked for; "excluded": the user has ruled it out.
     score : int or None
         What the plugin says about itself on this machine, larger is better, 0 is unsupported; None when it does not
         say or was not asked.
@@ -69,6 +70,9 @@ class Report:
         The places searched, in order.
     ggml_version, ggml_base : str
         Version and path of the ggml base library of this process.
+    may_fall_back : bool
+        Whether the CPU may do all the work when a device has no room for it: nothing was selected, or the selection
+        itself names the CPU.
     """
 
     found: tuple[PluginRecord, ...]
@@ -76,6 +80,7 @@ class Report:
     searched: tuple[str, ...]
     ggml_version: str
     ggml_base: str
+    may_fall_back: bool = True
 
     @property
     def loaded(self) -> tuple[PluginRecord, ...]:
