@@ -20,6 +20,7 @@ LAYERS = (
     ("_core.sampling", "_core.vecmath"),
     ("_core.devices",),
     ("_core.handles", "_core.abort", "_core.hparams", "_core.vocab", "_core.tokenize", "_core.mel", "_core.batch"),
+    ("_core.external",),
     ("_core.trie", "_core.automaton", "_core.gbnf", "_core.grammar", "_core.regex"),
     ("_core.weights", "_core.kvcache", "_core.results"),
     ("_core.loader", "_core.params", "_core.prompt", "_core.sequence", "_core.suppress"),

@@ -58,6 +58,10 @@ cdef class AbortPoll:
             raise Aborted("the job was stopped by its abort callback")
         return 0
 
+    def poll(self) -> bool:
+        """Whether the job is to stop, for work that is done outside of ggml."""
+        return self.requested or self.ask()
+
     def request(self) -> None:
         """Stop the running job from any thread."""
         self.requested = True

@@ -13,6 +13,7 @@ cdef class Context:
     cdef readonly bint flash_attn
     cdef readonly double load_ms
     cdef readonly str path            # None: not loaded from a file
+    cdef readonly object encoder      # what encodes for every state instead of the model itself, or None
     cdef readonly bint closed
     cdef readonly tuple aheads        # alignment heads, (layer, head) pairs of the decoder in ascending order
     cdef int check_open(self) except -1

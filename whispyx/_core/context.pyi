@@ -15,6 +15,7 @@ class Context:
     load_ms: float
     path: str | None
     closed: bool
+    encoder: object | None
     aheads: tuple[tuple[int, int], ...]
     @staticmethod
     def load(
@@ -25,6 +26,7 @@ class Context:
         flash_attn: bool = True,
         backends: Sequence[str] | None = None,
         progress: Callable[[int, int], object] | None = None,
+        encoder: object | None = None,
     ) -> Context: ...
     @property
     def devices(self) -> tuple[str, ...]: ...

@@ -19,7 +19,8 @@ cdef class Context:
         raise TypeError("use Context.load")
 
     @staticmethod
-    def load(source, *, use_gpu=True, int gpu_device=0, flash_attn=True, backends=None, progress=None) -> Context:
+    def load(source, *, use_gpu=True, int gpu_device=0, flash_attn=True, backends=None, progress=None,
+             encoder=None) -> Context:
         """Load a model.
 
         Parameters
@@ -34,6 +35,9 @@ cdef class Context:
             Device names in order of preference; None takes GPU, accelerators, CPU as they are registered.
         progress
             Called with (bytes read, bytes in all).
+        encoder
+            What computes the encoder instead of the model (`State.set_encoder`), for every state. The encoder's weights
+            are then left in the file.
 
         Raises
         ------
@@ -53,11 +57,11 @@ cdef class Context:
         self.path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
         opened = open_source(source)
         try:
-            loaded = load(opened, self.device_list, progress)
+            loaded = load(opened, self.device_list, progress, encoder)
         finally:
             opened.close()
         self.hparams, self.vocab, self.filters = loaded.hparams, loaded.vocab, loaded.filters
-        self.weights = loaded.weights
+        self.weights, self.encoder = loaded.weights, encoder
         self.load_ms = (ggml_time_us() - start) / 1e3
         return self
 

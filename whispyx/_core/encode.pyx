@@ -3,6 +3,8 @@
 from libc.stdint cimport uint16_t
 from libc.stdlib cimport free, malloc
 
+import numpy as np
+
 from whispyx._core.clock cimport now_us
 from whispyx._core.graph.conv cimport ConvGraph, build_conv
 from whispyx._core.graph.cross cimport build_cross
@@ -21,6 +23,7 @@ from whispyx._ggml.ggml_backend cimport ggml_backend_sched_reset, ggml_backend_t
 from whispyx.errors import ParamsError, StateError
 
 cdef enum:
+    MAX_THREADS = 512   # GGML_MAX_N_THREADS
     F16_MINUS_INF = 0xFC00
 
 
@@ -90,11 +93,19 @@ cdef int run_cross(State state, int n_threads) except -1:
 cdef int cross_of(State state, const float[:, ::1] encoder, int n_threads) except -1:
     """Fill the cross-attention cache from an encoder output (n_ctx, n_state) that was computed elsewhere."""
     cdef long long start = now_us()
-    cdef ggml_cgraph * graph
-    cdef ggml_tensor * x
     state.encoded_ctx = 0
     state.n_logits = 0
+    state.external_out = None
     state.conv_out = state.encoder.out = NULL
+    fill_cross(state, encoder, n_threads)
+    state.encoded_ctx = <int>encoder.shape[0]
+    state.clocks.cross_us += now_us() - start
+    return 0
+
+
+cdef int fill_cross(State state, const float[:, ::1] encoder, int n_threads) except -1:
+    cdef ggml_cgraph * graph
+    cdef ggml_tensor * x
     ggml_backend_sched_reset(state.sched_cross.ptr)
     state.meta_cross.reset()
     x = ggml_new_tensor_2d(state.meta_cross.ptr, GGML_TYPE_F32, encoder.shape[1], encoder.shape[0])
@@ -103,9 +114,20 @@ cdef int cross_of(State state, const float[:, ::1] encoder, int n_threads) excep
                         state.hp.n_text_head, state.flash)
     state.alloc(state.sched_cross, graph, "the cross-attention cache's graph")
     ggml_backend_tensor_set(x, &encoder[0, 0], 0, <size_t>encoder.shape[0] * encoder.shape[1] * sizeof(float))
-    state.compute(state.sched_cross, graph, n_threads)
-    state.encoded_ctx = <int>encoder.shape[0]
-    state.clocks.cross_us += now_us() - start
+    return state.compute(state.sched_cross, graph, n_threads)
+
+
+cdef int run_external(State state, int offset, int n_ctx, int n_threads) except -1:
+    """Have the window encoded by what was put in the place of the encoder."""
+    cdef float[:, ::1] window
+    cdef int n_frames = 2 * n_ctx
+    if not 1 <= n_threads <= MAX_THREADS:
+        raise ParamsError(f"n_threads is {n_threads}; 1 to {MAX_THREADS} are possible")
+    mel = np.empty((state.hp.n_mels, n_frames), dtype=np.float32)
+    window = mel
+    with nogil:
+        state.mel.window(offset, n_frames, &window[0, 0])
+    state.external_out = state.external.run(mel, state.hp, n_threads, state.abort)
     return 0
 
 
@@ -121,10 +143,19 @@ cdef int encode_window(State state, int offset, int n_threads) except -1:
         raise ParamsError(f"offset is {offset}; a window starts at frame 0 or later")
     state.encoded_ctx = 0
     state.n_logits = 0
-    run_conv(state, offset, n_ctx, n_threads)
-    run_encoder(state, n_threads)
-    encoded = now_us()
-    run_cross(state, n_threads)
+    state.external_out = None
+    if state.external is not None:
+        state.conv_out = state.encoder.out = NULL
+        run_external(state, offset, n_ctx, n_threads)
+        encoded = now_us()
+        fill_cross(state, state.external_out, n_threads)
+    elif not state.weights.has_encoder:
+        raise StateError("the model was loaded without its encoder, and none was given")
+    else:
+        run_conv(state, offset, n_ctx, n_threads)
+        run_encoder(state, n_threads)
+        encoded = now_us()
+        run_cross(state, n_threads)
     state.encoded_ctx = n_ctx
     state.clocks.encode_us += encoded - start
     state.clocks.cross_us += now_us() - encoded

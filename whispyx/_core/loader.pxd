@@ -11,5 +11,5 @@ cdef class Loaded:
     cdef Vocab vocab
     cdef Weights weights        # None for a file that holds no tensors
 
-cdef Loaded load(Source source, list devices, object progress)
+cdef Loaded load(Source source, list devices, object progress, object encoder)
 cdef int read_magic(Source source, str what) except -1

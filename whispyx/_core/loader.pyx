@@ -14,6 +14,7 @@ from libc.stdlib cimport free, malloc
 import numpy as np
 
 from whispyx._core.devices cimport Device
+from whispyx._core.external cimport check_external
 from whispyx._core.handles cimport Buffer, Meta
 from whispyx._core.hparams cimport HParams
 from whispyx._core.mel cimport Filters
@@ -44,7 +45,7 @@ from whispyx._ggml.ggml_backend cimport (
 
 from whispyx._core.hparams import FIELDS
 from whispyx._core.vocab import MAX_TOKEN_BYTES
-from whispyx._core.weights import CONV, F32_ONLY, expected_tensors
+from whispyx._core.weights import CONV, ENCODER, F32_ONLY, expected_tensors
 from whispyx.errors import ModelFormatError
 
 MAGIC = 0x67676D6C
@@ -291,15 +292,25 @@ cdef int read_data(Source source, list records, Weights weights, object progress
     return 0
 
 
-cdef Loaded load(Source source, list devices, object progress):
-    """Read a model. `devices` is in scheduler order, CPU last; `progress(done, total)` counts bytes of the file."""
+cdef Loaded load(Source source, list devices, object progress, object encoder):
+    """Read a model. `devices` is in scheduler order, CPU last; `progress(done, total)` counts bytes of the file.
+
+    With an encoder from outside, that of the model is left in the file: it can be most of it.
+    """
+    cdef Record record
     cdef Loaded loaded = Loaded.__new__(Loaded)
     loaded.hparams = read_hparams(source)
+    if encoder is not None:
+        check_external(encoder, loaded.hparams)     # before gigabytes are read
     loaded.filters = read_filters(source, loaded.hparams)
     loaded.vocab = read_vocab(source, loaded.hparams)
     cdef list records = read_records(source, loaded.hparams)
+    if encoder is not None:
+        records = [record for record in records if not record.name.startswith(ENCODER)]
     if records:
         loaded.weights = place(source, records, devices)
         read_data(source, records, loaded.weights, progress)
+        if progress is not None and source.pos < source.size:
+            progress(source.size, source.size)
         loaded.weights.bind(loaded.hparams)
     return loaded

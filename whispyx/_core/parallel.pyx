@@ -147,7 +147,7 @@ class ParallelRun:
             if i:
                 part.offset_ms = 0
                 part.new_segment_callback = part.progress_callback = None
-            run = FullRun(self.ctx, self.ctx.new_state() if i else self.state, part, samples[start:end])
+            run = FullRun(self.ctx, self._state() if i else self.state, part, samples[start:end])
             run.be_part(100 * (i * size) // 16000 + params.offset_ms // 10 if i else 0, time_map,
                         (<long long>self.n_samples + 159) // 160)
             self.runs.append(run)
@@ -155,6 +155,13 @@ class ParallelRun:
                 run.step()
             if i == 0 and run.lang_id >= 0:
                 params.language = CODES[run.lang_id]
+
+    def _state(self):
+        """Return a state for another part, with the encoder of the first one."""
+        state = self.ctx.new_state()
+        if state.external_encoder is not self.state.external_encoder:
+            state.set_encoder(self.state.external_encoder)
+        return state
 
     def _work(self, int i):
         """Run a part, here or in its thread."""

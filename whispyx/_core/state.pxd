@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint16_t
 from whispyx._core.abort cimport AbortPoll
 from whispyx._core.batch cimport Batch
 from whispyx._core.context cimport Context
+from whispyx._core.external cimport External
 from whispyx._core.graph.encoder cimport EncoderGraph
 from whispyx._core.handles cimport Backend, Meta, Sched, ThreadPool
 from whispyx._core.hparams cimport HParams
@@ -36,6 +37,8 @@ cdef class State:
     cdef Meta meta_conv, meta_encode, meta_cross, meta_decode
     cdef ggml_tensor * conv_out         # (n_ctx, n_state), valid after encode
     cdef EncoderGraph encoder
+    cdef External external              # what encodes instead of the graph, or None
+    cdef object external_out            # its last output (n_ctx, n_state)
     cdef KvCache kv_self, kv_cross, kv_pad
     cdef int kv_step                    # the number of cells attended is a multiple of this
 

@@ -16,6 +16,7 @@ from whispyx._core.clock cimport now_us
 from whispyx._core.context cimport Context
 from whispyx._core.decode cimport decode_batch, read_tokens
 from whispyx._core.encode cimport encode_window
+from whispyx._core.external cimport open_external
 from whispyx._core.graph.conv cimport ConvGraph, build_conv
 from whispyx._core.graph.cross cimport build_cross
 from whispyx._core.graph.decoder cimport DecoderGraph, build_decoder
@@ -101,7 +102,7 @@ cdef class State:
         self.kv_self.n_decoders = 1
         self.kv_cross = KvCache.create(self.main, GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
                                        n_audio, "the cross-attention cache")
-        if self.flash and (gpu if pad_kv is None else pad_kv):
+        if self.flash and self.weights.has_encoder and (gpu if pad_kv is None else pad_kv):
             self.kv_pad = KvCache.create(self.main, GGML_TYPE_F16, self.hp.n_audio_state, 1, n_audio,
                                          "the encoder's pad cache")
 
@@ -118,17 +119,21 @@ cdef class State:
         self.sched_cross = Sched.create(self.backends, 2 * (16 + 16 * self.hp.n_text_layer))
         self.sched_decode = Sched.create(self.backends, 2 * (128 + 64 * self.hp.n_text_layer))
         self.reserve()
+        if ctx.encoder is not None:
+            self.external = open_external(ctx.encoder, self.hp)
 
     cdef int reserve(self) except -1:
         """Give every scheduler the memory of its largest graph, so that a job cannot run out of it half-way."""
         cdef int n_ctx = self.hp.n_audio_ctx
-        cdef ConvGraph conv = build_conv(self.meta_conv.ptr, self.weights, n_ctx, self.hp.n_mels)
-        self._reserve_one(self.sched_conv, conv.graph, "the convolutions")
-        cdef ggml_tensor * stand_in = ggml_new_tensor_2d(self.meta_encode.ptr, GGML_TYPE_F32, self.hp.n_audio_state,
-                                                         n_ctx)
-        self.encoder = build_encoder(self.meta_encode.ptr, self.weights, stand_in, self.hp.n_audio_layer,
-                                     self.hp.n_audio_head, self.flash, self.kv_pad, self.debug)
-        self._reserve_one(self.sched_encode, self.encoder.graph, "the encoder")
+        cdef ConvGraph conv
+        cdef ggml_tensor * stand_in
+        if self.weights.has_encoder:
+            conv = build_conv(self.meta_conv.ptr, self.weights, n_ctx, self.hp.n_mels)
+            self._reserve_one(self.sched_conv, conv.graph, "the convolutions")
+            stand_in = ggml_new_tensor_2d(self.meta_encode.ptr, GGML_TYPE_F32, self.hp.n_audio_state, n_ctx)
+            self.encoder = build_encoder(self.meta_encode.ptr, self.weights, stand_in, self.hp.n_audio_layer,
+                                         self.hp.n_audio_head, self.flash, self.kv_pad, self.debug)
+            self._reserve_one(self.sched_encode, self.encoder.graph, "the encoder")
         stand_in = ggml_new_tensor_2d(self.meta_cross.ptr, GGML_TYPE_F32, self.hp.n_audio_state, n_ctx)
         self._reserve_one(self.sched_cross, build_cross(
             self.meta_cross.ptr, self.weights, stand_in, self.kv_cross, self.hp.n_text_layer, self.hp.n_text_head,
@@ -261,6 +266,40 @@ cdef class State:
         self.mel = None
         self.leave()
 
+    def set_encoder(self, encoder) -> None:
+        """Let something else than the model compute the encoder from the next window on; None: the model again.
+
+        Parameters
+        ----------
+        encoder
+            A callable that turns a mel spectrogram, float32 (n_mels, 2 * n_ctx), into float32 (n_ctx, n_audio_state),
+            or an object that opens sessions (see `whispyx.encoders`).
+
+        Raises
+        ------
+        ParamsError
+            It is none of these, or does not fit the model.
+        StateError
+            The model has no weights, or None was given and it was loaded without those of its encoder.
+        """
+        self.enter()
+        try:
+            if self.weights is None:
+                raise StateError("the model file holds no tensors: there is nothing to encode for")
+            if encoder is None and not self.weights.has_encoder:
+                raise StateError("the model was loaded without its encoder: it cannot do without the one it was given")
+            taken = None if encoder is None else open_external(encoder, self.hp)
+            if self.external is not None:
+                self.external.close()
+            self.external = taken
+        finally:
+            self.leave()
+
+    @property
+    def external_encoder(self):
+        """What encodes instead of the model, as it was given; None: the model."""
+        return None if self.external is None else self.external.given
+
     def encode(self, int offset=0, int n_threads=1, audio_ctx: int | None = None) -> None:
         """Encode the window that starts at mel frame `offset` and fill the cross-attention cache.
 
@@ -321,6 +360,8 @@ cdef class State:
         if kind == "conv" and not number:
             return self._read_f32(self.conv_out)
         if kind == "encoder" and not number:
+            if self.external_out is not None:
+                return self.external_out.copy()
             return self._read_f32(self.encoder.out)
         if kind == "enc" and self.debug and self.encoder.out != NULL and 0 <= layer < self.hp.n_audio_layer:
             return self._read_f32(self.encoder.block[layer])
@@ -413,6 +454,9 @@ cdef class State:
         if self.voice is not None:
             self.voice.close()
             self.voice = None
+        if self.external is not None:
+            self.external.close()
+            self.external = self.external_out = None
         self.weights = None
         self.mel = None
         self.encoded_ctx = self.n_logits = 0

@@ -42,6 +42,7 @@ cdef class Weights:
     cdef list metas, buffers        # tensor headers and data, one pair per device
     cdef dict tensors               # name -> address of the ggml_tensor
     cdef readonly int n_tensors
+    cdef readonly bint has_encoder  # False: the encoder's tensors were left in the file
     cdef ggml_tensor * get(self, str name) except NULL
     cdef int _norm(self, str name, Norm * norm) except -1
     cdef int _linear(self, str name, Linear * linear, bint bias=*) except -1

@@ -13,6 +13,8 @@ from whispyx.errors import ModelFormatError
 # weight type ggml can multiply by.
 F32_ONLY, CONV, WEIGHT = "f32", "conv", "weight"
 
+ENCODER = "encoder."    # what the names of the encoder's tensors begin with
+
 
 def expected_tensors(HParams hp) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return name -> (shape in file order, fastest dimension first, storage rule) of every tensor of a model."""
@@ -95,16 +97,18 @@ cdef class Weights:
         return 0
 
     cdef int bind(self, HParams hp) except -1:
-        """Find every tensor's role. All tensors of `expected_tensors` must be there."""
+        """Find every tensor's role. All tensors of `expected_tensors` must be there, the encoder's all or none."""
         self.encoder = <Layer *>calloc(hp.n_audio_layer, sizeof(Layer))
         self.decoder = <Layer *>calloc(hp.n_text_layer, sizeof(Layer))
         if self.encoder == NULL or self.decoder == NULL:
             raise MemoryError
-        self.e_pe = self.get("encoder.positional_embedding")
-        self._linear("encoder.conv1", &self.conv1)
-        self._linear("encoder.conv2", &self.conv2)
-        self._norm("encoder.ln_post", &self.ln_post)
-        self._layers("encoder", self.encoder, hp.n_audio_layer)
+        self.has_encoder = any([name.startswith(ENCODER) for name in self.tensors])
+        if self.has_encoder:
+            self.e_pe = self.get("encoder.positional_embedding")
+            self._linear("encoder.conv1", &self.conv1)
+            self._linear("encoder.conv2", &self.conv2)
+            self._norm("encoder.ln_post", &self.ln_post)
+            self._layers("encoder", self.encoder, hp.n_audio_layer)
         self.d_pe = self.get("decoder.positional_embedding")
         self.d_te = self.get("decoder.token_embedding.weight")
         self._norm("decoder.ln", &self.d_ln)
