@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -27,7 +29,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def whispercpp_python() -> Path:
+def lacking() -> Callable[[str], NoReturn]:
+    """Skip a test that lacks something, with the reason; WHISPYX_REQUIRE_PEERS=1 makes it fail instead."""
+
+    def stop(reason: str) -> NoReturn:
+        if os.environ.get("WHISPYX_REQUIRE_PEERS", "") not in ("", "0"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    return stop
+
+
+@pytest.fixture(scope="session")
+def whispercpp_python(lacking: Callable[[str], NoReturn]) -> Path:
     """Interpreter of the environment that has pywhispercpp; the test is skipped where it has not been set up.
 
     WHISPYX_REQUIRE_PEERS=1 turns that skip into a failure.
@@ -37,7 +51,4 @@ def whispercpp_python() -> Path:
     found = peers.python("pywhispercpp")
     if found is not None:
         return found
-    reason = "peer pywhispercpp is not set up: python tools/peers.py pywhispercpp"
-    if os.environ.get("WHISPYX_REQUIRE_PEERS", "") not in ("", "0"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+    lacking("peer pywhispercpp is not set up: python tools/peers.py pywhispercpp")

@@ -9,9 +9,11 @@ import pytest
 
 from tools.build import ROOT, BuildError
 from tools.build.config import BuildConfig
-from tools.build.plugins import _manifest, cpu_flags, plan
+from tools.build.plugins import cpu_flags, manifest_of, plan
 
-VARIANTS = _manifest("cpu")["build"]["variants"]["flags"]
+_variants = manifest_of("cpu").build.variants
+assert _variants is not None
+VARIANTS = _variants.flags
 UPSTREAM = ROOT / "vendor" / "ggml" / "src" / "CMakeLists.txt"
 
 # What ggml's CMake calls a feature, what /proc/cpuinfo calls it, and its bit of the score (arch/x86/cpu-feats.cpp).

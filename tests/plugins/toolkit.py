@@ -65,7 +65,11 @@ class Compiler:
 
 
 def python(
-    code: str, *arguments: str, env: Mapping[str, str] | None = None, flags: Sequence[str] = ("-c",)
+    code: str,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    flags: Sequence[str] = ("-c",),
+    seconds: float = CHILD_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """Run `code` (or, with other flags, a module) in a child that sees this whispyx and only the variables given."""
     environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
@@ -79,7 +83,7 @@ def python(
         capture_output=True,
         text=True,
         env=environment,
-        timeout=CHILD_SECONDS,
+        timeout=seconds,
         check=False,
     )
 

@@ -15,6 +15,7 @@ from setuptools.command.sdist import sdist
 
 from tools.build import ROOT, BuildError, cython, native, vendor
 from tools.build.config import BuildConfig
+from tools.build.locking import one_at_a_time
 
 __all__ = ["BuildExt", "BuildPy", "Sdist", "require_writable"]
 
@@ -34,21 +35,10 @@ def require_writable(root: Path = ROOT) -> None:
         ) from error
 
 
-@contextlib.contextmanager
-def one_build_at_a_time() -> Iterator[None]:
+def one_build_at_a_time() -> contextlib.AbstractContextManager[None]:
     """Hold a lock on the tree; a second build waits for the first."""
-    try:
-        import fcntl
-    except ImportError:  # no such lock on this system: builds are not started twice by accident there either
-        yield
-        return
-    with (ROOT / "build" / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("whispyx build: waiting for another build of this tree to end", flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    words = "whispyx build: waiting for another build of this tree to end"
+    return one_at_a_time(ROOT / "build" / ".lock", lambda: print(words, flush=True))
 
 
 class BuildExt(build_ext):

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import platform
 import re
-import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
 
 from tools.build import ROOT, BuildError
 from tools.build.config import BuildConfig
+from tools.build.shared import manifest
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-__all__ = ["PluginPlan", "cpu_flags", "plan"]
-
-BACKENDS: Final = ROOT / "backends"
+__all__ = ["PluginPlan", "cpu_flags", "manifest_of", "plan", "plan_of"]
 
 
 @dataclass(frozen=True)
@@ -45,44 +38,51 @@ def plan(config: BuildConfig, *, machine: str | None = None, flags: frozenset[st
     BuildError
         A backend or variant is unknown, or variants were chosen where there are none.
     """
-    machine = platform.machine() if machine is None else machine
     options: dict[str, str] = {}
     targets: list[str] = []
     for name in config.backends:
-        manifest = _manifest(name)
-        build = manifest["build"]
-        options.update(build.get("cmake", {}))
-        variants = build.get("variants")
-        if variants and machine in variants["machines"]:
-            chosen = _choose(config.cpu_variants, variants, cpu_flags() if flags is None else flags)
-            options.update(variants.get("cmake", {}))
-            targets += [variants["target"].format(variant=variant) for variant in chosen]
-        else:
-            if variants and config.cpu_variants not in (("native",), ("all",)):
-                raise BuildError(
-                    f"WHISPYX_CPU_VARIANTS names {', '.join(config.cpu_variants)}, but on {machine or 'this machine'} "
-                    f"the {name} plugin has no variants. Unset the variable."
-                )
-            targets += build["targets"]
+        part = plan_of(manifest_of(name, "WHISPYX_BUILD_BACKENDS names"), config, machine=machine, flags=flags)
+        options.update(part.options)
+        targets += part.targets
     return PluginPlan(options, tuple(dict.fromkeys(targets)))
 
 
-def _manifest(name: str) -> dict[str, Any]:
-    path = BACKENDS / name / "plugin.toml"
-    known = sorted(found.parent.name for found in BACKENDS.glob("*/plugin.toml"))
+def plan_of(
+    backend: manifest.Manifest, config: BuildConfig, *, machine: str | None = None, flags: frozenset[str] | None = None
+) -> PluginPlan:
+    """Return the options and targets of one backend; parameters and errors as for `plan`."""
+    machine = platform.machine() if machine is None else machine
+    build = backend.build
+    variants = build.variants
+    if variants is not None and machine in variants.machines:
+        chosen = _choose(config.cpu_variants, variants, cpu_flags() if flags is None else flags)
+        targets = [variants.target.format(variant=variant) for variant in chosen]
+        return PluginPlan({**build.cmake, **variants.cmake}, tuple(targets))
+    if variants is not None and config.cpu_variants not in (("native",), ("all",)):
+        raise BuildError(
+            f"WHISPYX_CPU_VARIANTS names {', '.join(config.cpu_variants)}, but on {machine or 'this machine'} "
+            f"the {backend.name} plugin has no variants. Unset the variable."
+        )
+    return PluginPlan(dict(build.cmake), build.targets)
+
+
+def manifest_of(name: str, asked: str = "There is no backend") -> manifest.Manifest:
+    """Return what backends/`name` says; raise BuildError when there is no such folder or it is malformed."""
+    known = manifest.names(ROOT)
     if name not in known:
         raise BuildError(
-            f"WHISPYX_BUILD_BACKENDS names '{name}', which is not a folder with a plugin.toml under backends/. "
+            f"{asked} '{name}', which is not a folder with a plugin.toml under backends/. "
             f"There are: {', '.join(known)}."
         )
-    with path.open("rb") as file:
-        manifest: dict[str, Any] = tomllib.load(file)
-    return manifest
+    try:
+        return manifest.read(manifest.path_of(name, ROOT))
+    except manifest.ManifestError as error:
+        raise BuildError(str(error)) from error
 
 
-def _choose(wanted: tuple[str, ...], variants: dict[str, Any], flags: frozenset[str] | None) -> list[str]:
+def _choose(wanted: tuple[str, ...], variants: manifest.Variants, flags: frozenset[str] | None) -> list[str]:
     """Return the variants to build, plain ones first."""
-    table: dict[str, list[str]] = variants["flags"]
+    table: Mapping[str, tuple[str, ...]] = variants.flags
     unknown = [name for name in wanted if name not in table and (name not in ("native", "all") or len(wanted) > 1)]
     if unknown:
         raise BuildError(
@@ -94,7 +94,7 @@ def _choose(wanted: tuple[str, ...], variants: dict[str, Any], flags: frozenset[
         return list(table)
     if wanted == ("native",):
         best = [name for name, needs in table.items() if flags is not None and flags.issuperset(needs)][-1]
-        wanted = (variants["fallback"], best)
+        wanted = (variants.fallback, best)
     return [name for name in table if name in wanted]
 
 

@@ -25,7 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Pin", "check_tree", "ensure", "read_pin", "source_tree", "unpack"]
+__all__ = ["Pin", "check_tree", "ensure", "pinned", "read_pin", "source_tree", "unpack"]
 
 VENDOR: Final = ROOT / "vendor"
 STAMP: Final = ".whispyx-pin.json"
@@ -75,8 +75,8 @@ def source_tree(config: BuildConfig) -> Path:
     return config.ggml_source
 
 
-def ensure(*, offline: bool = False, vendor: Path = VENDOR) -> Path:
-    """Return vendor/ggml, fetched and patched as the pin says.
+def ensure(*, offline: bool = False, vendor: Path = VENDOR, target: Path | None = None) -> Path:
+    """Return a ggml tree, fetched and patched as the pin says.
 
     Parameters
     ----------
@@ -84,6 +84,8 @@ def ensure(*, offline: bool = False, vendor: Path = VENDOR) -> Path:
         Raise instead of fetching.
     vendor : pathlib.Path
         Folder that holds ggml.toml and patches/.
+    target : pathlib.Path, optional
+        Where the tree is wanted; `vendor`/ggml by default.
 
     Raises
     ------
@@ -93,22 +95,33 @@ def ensure(*, offline: bool = False, vendor: Path = VENDOR) -> Path:
     pin = read_pin(vendor / "ggml.toml")
     patches = sorted((vendor / "patches").glob("*.patch"))
     wanted = _stamp(pin, patches)
-    target = vendor / "ggml"
-    try:
-        if (target / STAMP).read_text(encoding="utf-8") == wanted:
-            return target
-    except OSError:
-        pass  # no tree yet, or one without a stamp: unpacked again below
+    target = vendor / "ggml" if target is None else target
+    if _is_made_of(target, wanted):
+        return target
     if offline:
+        where = "vendor/ggml" if target == VENDOR / "ggml" else str(target)
         raise BuildError(
-            f"vendor/ggml does not hold ggml {pin.ggml_version} as pinned, and WHISPYX_BUILD_OFFLINE=1 forbids to "
-            f"fetch it. Build once with the network, start from our source distribution (it contains the tree), or set "
+            f"{where} does not hold ggml {pin.ggml_version} as pinned, and WHISPYX_BUILD_OFFLINE=1 forbids to fetch "
+            f"it. Build once with the network, start from our source distribution (it contains the tree), or set "
             f"WHISPYX_GGML_SOURCE to a tree of ggml {pin.ggml_version}."
         )
     with tempfile.TemporaryDirectory(prefix="whispyx-ggml-") as scratch:
         archive = fetch(pin, Path(scratch))
         unpack(archive, pin, patches, target, wanted)
     return target
+
+
+def pinned(vendor: Path = VENDOR) -> tuple[str, bool]:
+    """Return a short digest of the pin and the patches in `vendor`, and whether `vendor`/ggml is made of them."""
+    wanted = _stamp(read_pin(vendor / "ggml.toml"), sorted((vendor / "patches").glob("*.patch")))
+    return hashlib.sha256(wanted.encode()).hexdigest()[:12], _is_made_of(vendor / "ggml", wanted)
+
+
+def _is_made_of(tree: Path, stamp: str) -> bool:
+    try:
+        return (tree / STAMP).read_text(encoding="utf-8") == stamp
+    except OSError:
+        return False  # no tree yet, or one without a stamp
 
 
 def _stamp(pin: Pin, patches: list[Path]) -> str:

@@ -1,4 +1,4 @@
-"""The command line: `whispyx transcribe`, `demo`, `info`, `devices`, `convert`, `fetch`."""
+"""The command line: `whispyx transcribe`, `demo`, `info`, `devices`, `backends`, `convert`, `fetch`."""
 
 from __future__ import annotations
 
@@ -86,6 +86,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
         from .demo import run_demo
 
         return run_demo
+    if name == "backends":
+        from .backends import run_backends
+
+        return run_backends
     from . import manage
 
     return {

@@ -8,14 +8,14 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-__all__ = ["Console", "describe", "prepare_streams", "printable", "silence_stdout"]
+__all__ = ["Console", "columns", "describe", "prepare_streams", "printable", "silence_stdout"]
 
 
 def prepare_streams() -> None:
@@ -61,6 +61,12 @@ def describe(error: BaseException) -> str:
         return f"{name}{error.strerror}"
     text = " ".join(str(error).split())
     return text or type(error).__name__
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table as lines, every column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 class Console:
@@ -139,6 +145,25 @@ class Console:
                 bar.update(percent - bar.n)
 
             yield update
+
+    @contextmanager
+    def count_bar(self, label: str) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None] | None]]:
+        """Show what is being done, and how far it is; where nobody watches, only the first, as lines."""
+        if not self.watched:
+            yield lambda words: self.note(f"{label}: {words}"), None
+            return
+        style = "{desc}: {n_fmt}/{total_fmt} |{bar}| {elapsed}"
+        with self._shown(desc=label, total=1, bar_format=style) as bar:
+
+            def step(words: str) -> None:
+                bar.reset(1)
+                bar.set_description_str(f"{label}: {words}")
+
+            def update(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            yield step, update
 
     @contextmanager
     def _shown(self, **settings: Any) -> Iterator[tqdm[Any]]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
 from ..model import Model
-from .console import Console
+from .console import Console, columns
 from .status import Status, status_of
 
 if TYPE_CHECKING:
@@ -86,15 +85,10 @@ def run_devices(args: argparse.Namespace, console: Console) -> int:
         memory = f"{row.memory_total / 2**30:.1f} GiB" if row.memory_total else "-"
         note = "" if row.selected else " (not selected)"
         table.append((row.name, row.kind, row.backend, memory, row.description + note))
-    for line in _columns(table):
+    for line in columns(table):
         console.line(line)
     console.line("\npython -m whispyx.plugins tells which plugins were found and refused, and why")
     return Status.OK
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def run_convert(args: argparse.Namespace, console: Console) -> int:

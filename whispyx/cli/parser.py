@@ -10,6 +10,7 @@ from .. import __version__
 from ..model import DEFAULT_MODEL
 from ..options import TranscribeOptions
 from ..writers import formats
+from . import backends
 from .console import printable
 
 __all__ = ["make_parser", "options_from"]
@@ -53,6 +54,8 @@ def make_parser() -> argparse.ArgumentParser:
     devices = command("devices", "list the devices that can compute")
     devices.add_argument("--json", action="store_true", help="as JSON")
     devices.add_argument("--backend", metavar="LIST", help="backends to load, best first")
+
+    backends.add_arguments(command("backends", "list, build and remove backends"), common)
 
     convert = command("convert", "make a ggml model file of a CTranslate2 Whisper folder")
     convert.add_argument("source", metavar="SRC", help="the folder")

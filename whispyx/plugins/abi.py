@@ -23,7 +23,7 @@ from whispyx._core.devices import engine_message
 from whispyx.errors import BackendAbiError, BackendLoadError
 from whispyx.plugins import elf
 
-__all__ = ["Library", "open_plugin"]
+__all__ = ["Library", "open_dependency", "open_plugin"]
 
 ffi: Final = cffi.FFI()
 ffi.cdef(
@@ -116,6 +116,18 @@ def open_plugin(path: str) -> Library:
     scored = _symbol(lib, "ggml_backend_score") is not None
     score = int(lib.ggml_backend_score()) if scored else 1
     return Library(path, lib, score, scored, version)
+
+
+def open_dependency(path: str) -> None:
+    """Open a library that a plugin is linked to, so that the linker knows it by its name; its own names stay hidden.
+
+    Raises
+    ------
+    BackendLoadError
+        It is not a loadable library.
+    """
+    elf.inspect(path)
+    _dlopen(path)
 
 
 def _check_file(path: str) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from whispyx._core import devices as table
 from whispyx.errors import BackendError, BackendNotFoundError, BackendUnsupportedError
-from whispyx.plugins import abi, discovery
+from whispyx.plugins import abi, discovery, preload
 from whispyx.plugins.discovery import Candidate, Discovery, Problem, Selection, SelectionLike, Wish
 from whispyx.plugins.limits import VARIANT_VARIABLE, Limits
 from whispyx.plugins.report import EXCLUDED, LOADED, OUTSCORED, REFUSED, UNUSED, PluginRecord, Report
@@ -31,6 +31,7 @@ class Entry:
     error: BackendError | None = None
     devices: tuple[table.Device, ...] = field(default=())
     excluded: str | None = None
+    opened: list[str] = field(default_factory=list)
 
     def record(self, winner: Entry | None) -> PluginRecord:
         c, lib = self.candidate, self.library
@@ -46,7 +47,7 @@ class Entry:
             status, reason = UNUSED, f"{winner.candidate.path} is loaded under this name"
         else:
             status, reason = UNUSED, "it was not asked for"
-        notes = []
+        notes = list(self.opened)
         if lib is not None and lib.version is None:
             notes.append("ggml version not stated")
         if lib is not None and not lib.scored:
@@ -297,6 +298,7 @@ class Registry:
         if entry.library is not None or (entry.error is not None and not again):
             return
         entry.error = None
+        entry.opened = preload.for_plugin(entry.candidate.name, entry.candidate.path)
         try:
             entry.library = abi.open_plugin(entry.candidate.path)
             log.debug("opened %s, score %d", entry.candidate.path, entry.library.score)

@@ -1,0 +1,275 @@
+"""Builds one plugin against the base library of an installed whispyx.
+
+Started by `whispyx backends build` as a process of its own, from the source tree or from the kit that an installation
+carries. One JSON request comes on standard input; what happens goes to standard output, one JSON object a line:
+`{"step": words}`, `{"done": n, "total": n}`, `{"made": {...}}`, and at most one `{"error": words}` at the end.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tools.build import ROOT, BuildError, packages, vendor
+from tools.build.compiling import GGML_OPTIONS, Workshop, program, require_compiler
+from tools.build.config import BuildConfig
+from tools.build.locking import one_at_a_time
+from tools.build.native import install_file
+from tools.build.plugins import manifest_of, plan_of
+from tools.build.shared import manifest, probes
+
+__all__ = ["Request", "build", "main"]
+
+_COUNT: Final = re.compile(r"\[(\d+)/(\d+)\]")
+_OPTION: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS: Final = frozenset({*GGML_OPTIONS, "BUILD_SHARED_LIBS", "CMAKE_MAKE_PROGRAM", "GIT_EXE"})
+"""Options that make a plugin one that whispyx can load."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted.
+
+    Attributes
+    ----------
+    name : str
+        The backend.
+    base : pathlib.Path
+        The base library to link to.
+    into : pathlib.Path
+        Where the plugin's files are put.
+    cache : pathlib.Path
+        Where the source, the programs and the build folders are kept.
+    settings : mapping of str to str
+        CMake options of the user.
+    jobs : int or None
+        Compilers side by side; None for `WHISPYX_BUILD_JOBS`, or the number of cores.
+    """
+
+    name: str
+    base: Path
+    into: Path
+    cache: Path
+    settings: Mapping[str, str]
+    jobs: int | None = None
+
+
+def main() -> int:
+    """Read the request, build, and return the exit status."""
+    sys.stdout = sys.stderr  # what other parts print does not belong among the events
+    try:
+        data = json.loads(sys.stdin.read())
+        data |= {name: Path(data[name]) for name in ("base", "into", "cache")}
+        build(Request(**data))
+    except BuildError as error:
+        _tell(error=" ".join(str(error).split()))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _tell(**event: Any) -> None:
+    print(json.dumps(event), file=sys.__stdout__, flush=True)
+
+
+def build(request: Request) -> None:
+    """Make the plugin and put it into place."""
+    config = BuildConfig.from_env()
+    backend = manifest_of(request.name)
+    _check(backend, request.settings)
+    _require(backend, request.settings)
+    _require_writable(request.into)
+    _require_writable(request.cache)
+    request.cache.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(request.cache / ".lock", lambda: _tell(step="waiting for another build to end")):
+        _build(request, backend, config)
+
+
+def _check(backend: manifest.Manifest, settings: Mapping[str, str]) -> None:
+    if not backend.build.targets:
+        ways = [f"{probe.what}: {probe.hint or 'pip install ' + probe.pypi}" for probe in backend.run.probes]
+        raise BuildError(f"{backend.name} has nothing to compile: {backend.description}. {' '.join(ways)}")
+    for name in settings:
+        if not _OPTION.fullmatch(name):
+            raise BuildError(f"'{name}' is not the name of a CMake option.")
+        if name in _OURS or name.startswith("WHISPYX_"):
+            raise BuildError(f"{name} cannot be set: whispyx could not load a plugin that is built otherwise.")
+
+
+def _require(backend: manifest.Manifest, settings: Mapping[str, str]) -> None:
+    """Raise BuildError with all that is missing at once."""
+    lacking: list[str] = []
+    try:
+        require_compiler(python=False)
+    except BuildError as error:
+        lacking.append(str(error))
+    else:  # headers and libraries are looked for with the compiler
+        lacking += [f"{missing}." for missing in probes.missing(backend.build.probes, settings)]
+    if lacking:
+        things = "Something is missing" if len(lacking) == 1 else f"{len(lacking)} things are missing"
+        raise BuildError(f"{things} to build {backend.name}. {' '.join(lacking)}")
+
+
+def _require_writable(folder: Path) -> None:
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise BuildError(f"{folder} cannot be written to ({error.strerror}: {error.filename}).") from error
+
+
+def _build(request: Request, backend: manifest.Manifest, config: BuildConfig) -> None:
+    kept = request.cache / "log"
+    kept.mkdir(exist_ok=True)
+    log = kept / f"{backend.name}.log"
+    log.write_text("", encoding="utf-8")
+    chosen = plan_of(backend, config)
+    cmake, ninja = (_program(name, request.cache, config) for name in ("cmake", "ninja"))
+    options = {**_packages(backend, request, config), **chosen.options, **request.settings}
+    options["WHISPYX_BASE"] = str(request.base)
+    options.setdefault("GGML_CPU", "OFF")
+    tree = _source(request.cache, config)
+    step = _logged(log)
+    workshop = Workshop(_folder(request, tree), tree, cmake, ninja, step, config.build_type)
+    workshop.configure(options, backend.name)
+    workshop.compile(chosen.targets, request.jobs or config.jobs, backend.name)
+    made = []
+    for target in chosen.targets:
+        made.append(request.into / f"lib{target}.so")
+        install_file(workshop.plugin(target), made[-1])
+    beside = [_bundle(entry, request.into) for entry in _bundled(backend, request.settings)]
+    record = {
+        "name": backend.name,
+        "files": [path.name for path in made],
+        "beside": beside,
+        "ggml": vendor.read_pin(ROOT / "vendor" / "ggml.toml").ggml_version,
+        "settings": dict(request.settings),
+        "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+    note = request.into / f"{backend.name}.build.json"
+    note.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    _tell(made={"name": backend.name, "files": [str(path) for path in made], "log": str(log)})
+
+
+def _program(name: str, cache: Path, config: BuildConfig) -> str:
+    found = program(name)
+    if found is None:
+        _tell(step=f"getting {name}")
+        packages.provide("cmake>=3.18" if name == "cmake" else name, cache / "packages", offline=config.offline)
+        found = program(name)
+    if found is None:
+        raise BuildError(f"{name} was fetched with pip, but it does not hold the program.")
+    return found
+
+
+def _packages(backend: manifest.Manifest, request: Request, config: BuildConfig) -> dict[str, str]:
+    """Return the CMake options that name the Python packages, fetching those that are not here."""
+    options = {}
+    for needed in backend.build.python:
+        if needed.unless in request.settings:
+            continue
+        folder = packages.folder_of(needed.module)
+        if folder is None:
+            _tell(step=f"getting {needed.requirement}")
+            packages.provide(needed.requirement, request.cache / "packages", offline=config.offline)
+            folder = packages.folder_of(needed.module)
+        if folder is None:
+            raise BuildError(f"{needed.requirement} does not hold the package {needed.module}.")
+        options[needed.option] = str(folder)
+    return options
+
+
+def _source(cache: Path, config: BuildConfig) -> Path:
+    """Return the ggml tree: the user's, that of a source tree when it is the pinned one, or one kept in the cache."""
+    if config.ggml_source is not None:
+        return vendor.source_tree(config)
+    digest, here = vendor.pinned()
+    if here:
+        return vendor.VENDOR / "ggml"
+    target = cache / f"ggml-{digest}"
+    if not target.is_dir():
+        _tell(step="getting ggml's source")
+    return vendor.ensure(offline=config.offline, target=target)
+
+
+def _folder(request: Request, tree: Path) -> Path:
+    """Return the build folder: one for each backend and base library."""
+    place = hashlib.sha256(f"{request.base}\n{ROOT}\n{tree}".encode()).hexdigest()[:12]
+    return request.cache / "build" / f"{request.name}-{place}"
+
+
+def _logged(log: Path) -> Any:
+    """Return a way to run commands that keeps their output in `log` and tells how far they are."""
+
+    def step(command: list[str], what: str) -> None:
+        _tell(step=what)
+        env = {**os.environ, "NINJA_STATUS": "[%f/%t] "}
+        with log.open("a", encoding="utf-8", errors="replace") as kept:
+            print("$", *command, file=kept, flush=True)
+            child = subprocess.Popen(
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+            )
+            assert child.stdout is not None
+            last: list[str] = []
+            try:
+                for line in child.stdout:
+                    kept.write(line)
+                    if counted := _COUNT.match(line):
+                        _tell(done=int(counted[1]), total=int(counted[2]))
+                    elif line.strip():
+                        last = [*last[-3:], line.strip()]
+                status = child.wait()
+            except BaseException:
+                child.terminate()
+                child.wait()
+                raise
+        if status != 0:
+            said = next((line for line in last if "error" in line.lower()), last[-1] if last else "nothing")
+            raise BuildError(
+                f"{what[0].upper()}{what[1:]} failed with exit status {status}; all that was printed is in {log}. "
+                f"Near the end it said: {said}"
+            )
+
+    return step
+
+
+def _bundled(backend: manifest.Manifest, settings: Mapping[str, str]) -> list[Path]:
+    """Return the libraries to put beside the plugin."""
+    if not backend.run.bundle or any(needed.unless in settings for needed in backend.build.python):
+        return []
+    found = []
+    for entry in backend.run.preload:
+        module, _, rest = entry.partition("/")
+        folder = packages.folder_of(module)
+        if folder is None or not (folder / rest).is_file():
+            raise BuildError(f"{entry} is missing, though the plugin was linked to it.")
+        found.append(folder / rest)
+    return found
+
+
+def _bundle(library: Path, into: Path) -> str:
+    install_file(library, into / library.name)
+    return library.name
+
+
+if __name__ == "__main__":
+    sys.exit(main())
