@@ -9,9 +9,10 @@ import pytest
 
 from tools.build import ROOT, BuildError
 from tools.build.config import BuildConfig
-from tools.build.plugins import cpu_flags, manifest_of, plan
+from tools.build.plugins import chosen, cpu_flags, manifest_of, plan_of
 
-_variants = manifest_of("cpu").build.variants
+CPU = manifest_of("cpu")
+_variants = CPU.build.variants
 assert _variants is not None
 VARIANTS = _variants.flags
 UPSTREAM = ROOT / "vendor" / "ggml" / "src" / "CMakeLists.txt"
@@ -37,7 +38,7 @@ ICELAKE_512 = frozenset(["avx512f", "avx512cd", "avx512vl", "avx512dq", "avx512b
 
 
 def targets(config: BuildConfig, machine: str = "x86_64", flags: frozenset[str] = frozenset()) -> list[str]:
-    return [name.removeprefix("ggml-cpu-") for name in plan(config, machine=machine, flags=flags).targets]
+    return [name.removeprefix("ggml-cpu-") for name in plan_of(CPU, config, machine=machine, flags=flags).targets]
 
 
 def upstream_variants() -> dict[str, list[str]]:
@@ -85,7 +86,7 @@ def test_a_machine_with_nothing_gets_the_fallback_once() -> None:
 
 def test_where_the_processor_cannot_be_asked_native_builds_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.build.plugins.cpu_flags", lambda: None)
-    made = plan(BuildConfig(), machine="x86_64").targets
+    made = plan_of(CPU, BuildConfig(), machine="x86_64").targets
     assert [name.removeprefix("ggml-cpu-") for name in made] == list(VARIANTS)
 
 
@@ -102,18 +103,18 @@ def test_an_unknown_variant_lists_the_valid_ones(words: tuple[str, ...]) -> None
 
 
 def test_other_processors_get_one_library_without_variants() -> None:
-    made = plan(BuildConfig(), machine="aarch64", flags=None)
+    made = plan_of(CPU, BuildConfig(), machine="aarch64", flags=None)
     assert made.targets == ("ggml-cpu",)
     assert "GGML_CPU_ALL_VARIANTS" not in made.options
     with pytest.raises(BuildError, match="on aarch64 the cpu plugin has no variants"):
-        plan(BuildConfig(cpu_variants=("zen4",)), machine="aarch64")
+        plan_of(CPU, BuildConfig(cpu_variants=("zen4",)), machine="aarch64")
 
 
 def test_an_unknown_backend_lists_the_folders_there_are() -> None:
     with pytest.raises(BuildError, match=r"names 'abacus'.*There are: .*cpu"):
-        plan(BuildConfig(backends=("cpu", "abacus")))
+        chosen(BuildConfig(backends=("cpu", "abacus")))
     with pytest.raises(BuildError, match=r"names '\.\./cpu'"):
-        plan(BuildConfig(backends=("../cpu",)))
+        chosen(BuildConfig(backends=("../cpu",)))
 
 
 def test_the_flags_of_a_machine_are_read_from_cpuinfo(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 
 from tools.build import ROOT, BuildError, vendor
 from tools.build.config import BuildConfig, explain
-from tools.build.plugins import plan
+from tools.build.plugins import chosen, plan_of
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
         elif arguments.show:
             config = BuildConfig.from_env()
             print(config)
-            print("plugins       =", ", ".join(plan(config).targets))
+            print("plugins       =", ", ".join(target for b in chosen(config) for target in plan_of(b, config).targets))
         elif arguments.fetch:
             print(vendor.ensure(offline=BuildConfig.from_env().offline))
         else:

@@ -75,7 +75,7 @@ class BuildExt(build_ext):
         for extension in self.extensions:
             name = self.get_ext_filename(self.get_ext_fullname(extension.name))
             native.install_file(cython.STAGE / name, top / name)
-        libraries.install(top / "whispyx")
+        libraries.install(top / "whispyx", with_kit=not self.inplace)
         if self.inplace:
             self._remove_orphans()
 
@@ -104,6 +104,8 @@ class BuildExt(build_ext):
     def _native_outputs(self) -> list[tuple[str, str]]:
         try:
             names = native.files(BuildConfig.from_env())
+            if not self.inplace:
+                names += native.kit_files()
         except BuildError as error:
             raise SystemExit(error.paragraph()) from None
         return [(os.path.join(self.build_lib, "whispyx", "_native", name), f"whispyx/_native/{name}") for name in names]

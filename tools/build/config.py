@@ -37,7 +37,8 @@ VARIABLES: Final = (
         "WHISPYX_BUILD_BACKENDS",
         "backends",
         "cpu",
-        "Comma list of the folders under backends/ whose plugins are built.",
+        "Comma list of the folders under backends/ whose plugins are built; what one of them needs must be here. "
+        "'all': every one whose needs are here; the others are left out with a line that says why.",
     ),
     Variable(
         "WHISPYX_CPU_VARIANTS",

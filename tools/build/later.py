@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tools.build import ROOT, BuildError, packages, vendor
-from tools.build.compiling import GGML_OPTIONS, Workshop, program, require_compiler
+from tools.build import ROOT, BuildError, vendor
+from tools.build.compiling import GGML_OPTIONS, Step
 from tools.build.config import BuildConfig
 from tools.build.locking import one_at_a_time
 from tools.build.native import install_file
-from tools.build.plugins import manifest_of, plan_of
-from tools.build.shared import manifest, probes
+from tools.build.plugin import Compilation
+from tools.build.plugins import lacking, manifest_of
+from tools.build.shared import manifest
 
 __all__ = ["Request", "build", "main"]
 
@@ -108,16 +109,10 @@ def _check(backend: manifest.Manifest, settings: Mapping[str, str]) -> None:
 
 def _require(backend: manifest.Manifest, settings: Mapping[str, str]) -> None:
     """Raise BuildError with all that is missing at once."""
-    lacking: list[str] = []
-    try:
-        require_compiler(python=False)
-    except BuildError as error:
-        lacking.append(str(error))
-    else:  # headers and libraries are looked for with the compiler
-        lacking += [f"{missing}." for missing in probes.missing(backend.build.probes, settings)]
-    if lacking:
-        things = "Something is missing" if len(lacking) == 1 else f"{len(lacking)} things are missing"
-        raise BuildError(f"{things} to build {backend.name}. {' '.join(lacking)}")
+    found = lacking(backend, settings)
+    if found:
+        things = "Something is missing" if len(found) == 1 else f"{len(found)} things are missing"
+        raise BuildError(f"{things} to build {backend.name}. {' '.join(found)}")
 
 
 def _require_writable(folder: Path) -> None:
@@ -135,60 +130,29 @@ def _build(request: Request, backend: manifest.Manifest, config: BuildConfig) ->
     kept.mkdir(exist_ok=True)
     log = kept / f"{backend.name}.log"
     log.write_text("", encoding="utf-8")
-    chosen = plan_of(backend, config)
-    cmake, ninja = (_program(name, request.cache, config) for name in ("cmake", "ninja"))
-    options = {**_packages(backend, request, config), **chosen.options, **request.settings}
-    options["WHISPYX_BASE"] = str(request.base)
-    options.setdefault("GGML_CPU", "OFF")
     tree = _source(request.cache, config)
-    step = _logged(log)
-    workshop = Workshop(_folder(request, tree), tree, cmake, ninja, step, config.build_type)
-    workshop.configure(options, backend.name)
-    workshop.compile(chosen.targets, request.jobs or config.jobs, backend.name)
-    made = []
-    for target in chosen.targets:
-        made.append(request.into / f"lib{target}.so")
-        install_file(workshop.plugin(target), made[-1])
-    beside = [_bundle(entry, request.into) for entry in _bundled(backend, request.settings)]
+    job = Compilation(
+        backend,
+        config,
+        base=request.base,
+        store=request.cache / "packages",
+        tell=lambda words: _tell(step=words),
+        settings=request.settings,
+    )
+    libraries, beside = job.run(_folder(request, tree), tree, _logged(log), request.jobs or config.jobs)
+    # What is linked to comes first: a plugin that is there can be loaded.
+    made = [install_file(path, request.into / path.name) for path in (*beside, *libraries)]
     record = {
         "name": backend.name,
-        "files": [path.name for path in made],
-        "beside": beside,
-        "ggml": vendor.read_pin(ROOT / "vendor" / "ggml.toml").ggml_version,
+        "files": [path.name for path in libraries],
+        "beside": [path.name for path in beside],
+        "ggml": vendor.read_pin().ggml_version,
         "settings": dict(request.settings),
         "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
     note = request.into / f"{backend.name}.build.json"
     note.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    _tell(made={"name": backend.name, "files": [str(path) for path in made], "log": str(log)})
-
-
-def _program(name: str, cache: Path, config: BuildConfig) -> str:
-    found = program(name)
-    if found is None:
-        _tell(step=f"getting {name}")
-        packages.provide("cmake>=3.18" if name == "cmake" else name, cache / "packages", offline=config.offline)
-        found = program(name)
-    if found is None:
-        raise BuildError(f"{name} was fetched with pip, but it does not hold the program.")
-    return found
-
-
-def _packages(backend: manifest.Manifest, request: Request, config: BuildConfig) -> dict[str, str]:
-    """Return the CMake options that name the Python packages, fetching those that are not here."""
-    options = {}
-    for needed in backend.build.python:
-        if needed.unless in request.settings:
-            continue
-        folder = packages.folder_of(needed.module)
-        if folder is None:
-            _tell(step=f"getting {needed.requirement}")
-            packages.provide(needed.requirement, request.cache / "packages", offline=config.offline)
-            folder = packages.folder_of(needed.module)
-        if folder is None:
-            raise BuildError(f"{needed.requirement} does not hold the package {needed.module}.")
-        options[needed.option] = str(folder)
-    return options
+    _tell(made={"name": backend.name, "files": [str(path) for path in made[len(beside) :]], "log": str(log)})
 
 
 def _source(cache: Path, config: BuildConfig) -> Path:
@@ -210,7 +174,7 @@ def _folder(request: Request, tree: Path) -> Path:
     return request.cache / "build" / f"{request.name}-{place}"
 
 
-def _logged(log: Path) -> Any:
+def _logged(log: Path) -> Step:
     """Return a way to run commands that keeps their output in `log` and tells how far they are."""
 
     def step(command: list[str], what: str) -> None:
@@ -250,25 +214,6 @@ def _logged(log: Path) -> Any:
             )
 
     return step
-
-
-def _bundled(backend: manifest.Manifest, settings: Mapping[str, str]) -> list[Path]:
-    """Return the libraries to put beside the plugin."""
-    if not backend.run.bundle or any(needed.unless in settings for needed in backend.build.python):
-        return []
-    found = []
-    for entry in backend.run.preload:
-        module, _, rest = entry.partition("/")
-        folder = packages.folder_of(module)
-        if folder is None or not (folder / rest).is_file():
-            raise BuildError(f"{entry} is missing, though the plugin was linked to it.")
-        found.append(folder / rest)
-    return found
-
-
-def _bundle(library: Path, into: Path) -> str:
-    install_file(library, into / library.name)
-    return library.name
 
 
 if __name__ == "__main__":

@@ -6,13 +6,15 @@ import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tools.build import ROOT, BuildError
+from tools.build.compiling import require_compiler
 from tools.build.config import BuildConfig
-from tools.build.shared import manifest
+from tools.build.shared import manifest, probes
 
-__all__ = ["PluginPlan", "cpu_flags", "manifest_of", "plan", "plan_of"]
+__all__ = ["PluginPlan", "chosen", "cpu_flags", "lacking", "manifest_of", "plan_of"]
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,10 @@ class PluginPlan:
     targets: tuple[str, ...]
 
 
-def plan(config: BuildConfig, *, machine: str | None = None, flags: frozenset[str] | None = None) -> PluginPlan:
-    """Return the plugins to build.
+def plan_of(
+    backend: manifest.Manifest, config: BuildConfig, *, machine: str | None = None, flags: frozenset[str] | None = None
+) -> PluginPlan:
+    """Return what CMake is told about one backend.
 
     Parameters
     ----------
@@ -36,27 +40,14 @@ def plan(config: BuildConfig, *, machine: str | None = None, flags: frozenset[st
     Raises
     ------
     BuildError
-        A backend or variant is unknown, or variants were chosen where there are none.
+        A variant is unknown, or variants were chosen where there are none.
     """
-    options: dict[str, str] = {}
-    targets: list[str] = []
-    for name in config.backends:
-        part = plan_of(manifest_of(name, "WHISPYX_BUILD_BACKENDS names"), config, machine=machine, flags=flags)
-        options.update(part.options)
-        targets += part.targets
-    return PluginPlan(options, tuple(dict.fromkeys(targets)))
-
-
-def plan_of(
-    backend: manifest.Manifest, config: BuildConfig, *, machine: str | None = None, flags: frozenset[str] | None = None
-) -> PluginPlan:
-    """Return the options and targets of one backend; parameters and errors as for `plan`."""
     machine = platform.machine() if machine is None else machine
     build = backend.build
     variants = build.variants
     if variants is not None and machine in variants.machines:
-        chosen = _choose(config.cpu_variants, variants, cpu_flags() if flags is None else flags)
-        targets = [variants.target.format(variant=variant) for variant in chosen]
+        names = _choose(config.cpu_variants, variants, cpu_flags() if flags is None else flags)
+        targets = [variants.target.format(variant=name) for name in names]
         return PluginPlan({**build.cmake, **variants.cmake}, tuple(targets))
     if variants is not None and config.cpu_variants not in (("native",), ("all",)):
         raise BuildError(
@@ -64,6 +55,46 @@ def plan_of(
             f"the {backend.name} plugin has no variants. Unset the variable."
         )
     return PluginPlan(dict(build.cmake), build.targets)
+
+
+@cache
+def chosen(config: BuildConfig) -> tuple[manifest.Manifest, ...]:
+    """Return the backends to build: those that were named, which must be possible, or of 'all' those that are.
+
+    Raises
+    ------
+    BuildError
+        A backend that was named is unknown or cannot be built here.
+    """
+    if config.backends == ("all",):
+        return tuple(filter(None, (_possible(name) for name in manifest.names(ROOT))))
+    named = [manifest_of(name, "WHISPYX_BUILD_BACKENDS names") for name in dict.fromkeys(config.backends)]
+    for backend in named:
+        missing = lacking(backend) if backend.build.probes else []
+        if missing or not backend.build.targets:
+            reason = " ".join(missing) or "it has nothing to compile."
+            raise BuildError(f"WHISPYX_BUILD_BACKENDS names {backend.name}, which cannot be built here: {reason}")
+    return tuple(named)
+
+
+def _possible(name: str) -> manifest.Manifest | None:
+    """Return the backend if it can be built here; say why not otherwise."""
+    backend = manifest_of(name)
+    if not backend.build.targets:
+        return None
+    missing = lacking(backend) if backend.build.probes else []
+    if missing:
+        print(f"whispyx build: {name} is not built: {' '.join(missing)}", flush=True)
+    return None if missing else backend
+
+
+def lacking(backend: manifest.Manifest, settings: Mapping[str, str] | None = None) -> list[str]:
+    """Return what is missing to build a backend, each with the way to get it, as sentences."""
+    try:
+        require_compiler(python=False)
+    except BuildError as error:
+        return [str(error)]  # headers and libraries are looked for with the compiler
+    return [f"{missing}." for missing in probes.missing(backend.build.probes, settings)]
 
 
 def manifest_of(name: str, asked: str = "There is no backend") -> manifest.Manifest:
