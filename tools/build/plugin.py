@@ -44,8 +44,8 @@ class Compilation:
         """Compile in the build `folder`; return the plugin's libraries and those that belong beside them."""
         chosen = plan_of(self.backend, self.config)
         cmake, ninja = self._program("cmake"), self._program("ninja")
-        # The CPU plugin is made where it is asked for, and not along with every other.
-        options = {"GGML_CPU": "OFF", **self._packages(), **chosen.options, **self.settings}
+        # What ggml would switch on by itself is made where it is asked for, and not along with every other.
+        options = {"GGML_CPU": "OFF", "GGML_BLAS": "OFF", "GGML_METAL": "OFF", **self._packages(), **chosen.options, **self.settings}
         options["WHISPYX_BASE"] = str(self.base)
         workshop = Workshop(folder, tree, cmake, ninja, step, self.config.build_type)
         workshop.configure(options, self.backend.name)
