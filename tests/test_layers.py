@@ -15,7 +15,7 @@ PACKAGE = ROOT / "whispyx"
 # From the bottom up. A module may import its own group and those above it in this list. A name ending in ".*" stands
 # for a package and all in it.
 LAYERS = (
-    ("errors", "constants", "languages", "_version", "_ggml.*", "data.*"),
+    ("errors", "fallback", "constants", "languages", "_version", "_ggml.*", "data.*"),
     ("_core", "_core.base", "_core.check", "_core.log", "_core.clock", "_core.source"),
     ("_core.sampling", "_core.vecmath"),
     ("_core.devices",),
@@ -44,7 +44,17 @@ LAYERS = (
 # Packages that stand beside the tower: all they may import of ours.
 ONLY = {
     "models": ("errors", "constants", "languages", "_version", "models.*"),
-    "plugins": ("errors", "constants", "languages", "_version", "_core", "_core.base", "_core.devices", "plugins.*"),
+    "plugins": (
+        "errors",
+        "fallback",
+        "constants",
+        "languages",
+        "_version",
+        "_core",
+        "_core.base",
+        "_core.devices",
+        "plugins.*",
+    ),
 }
 
 # Third-party packages that one module alone may import.

@@ -57,6 +57,8 @@ __all__ = [
     "ComputeMemoryError",
     "DetectedLanguage",
     "DeviceError",
+    "Devices",
+    "Fallback",
     "LanguageError",
     "Model",
     "ModelError",
@@ -80,6 +82,8 @@ __all__ = [
 
 _HOMES: Final = {
     "DetectedLanguage": "results",
+    "Devices": "results",
+    "Fallback": "fallback",
     "Model": "model",
     "ModelInfo": "results",
     "Runner": "runner",

@@ -26,14 +26,32 @@ Progress = Callable[[int, "int | None", str], None]
 class Engine:
     """Opens models and runs jobs on them."""
 
-    def open(self, source: ModelSource, backend: Selection, *, flash_attn: bool, progress: Progress | None) -> Context:
+    def open(
+        self,
+        source: ModelSource,
+        backend: Selection,
+        *,
+        use_gpu: bool,
+        gpu_device: int,
+        flash_attn: bool,
+        progress: Progress | None,
+    ) -> Context:
         """Load the plugins that `backend` selects, find the model and read it."""
         from . import plugins
         from ._core.context import Context
 
-        devices = plugins.resolve(backend)
+        chosen = plugins.load(backend)
         read = None if progress is None else lambda done, total: progress(done, total, "read")
-        return Context.load(self._locate(source, progress), flash_attn=flash_attn, backends=devices, progress=read)
+        return Context.load(
+            self._locate(source, progress),
+            use_gpu=use_gpu,
+            gpu_device=gpu_device,
+            flash_attn=flash_attn,
+            backends=chosen.selected,
+            fallback=chosen.may_fall_back,
+            known=chosen.fallbacks,
+            progress=read,
+        )
 
     def _locate(self, source: ModelSource, progress: Progress | None) -> Any:
         """Turn a name or path into a path; bytes and file objects are models already."""

@@ -16,7 +16,7 @@ from .constants import SAMPLE_RATE
 from .errors import Aborted, AudioError, LanguageError, ParamsError, StateError
 from .languages import CODES, LANGUAGES, lang_id
 from .options import TranscribeOptions, check_callable, check_count, check_threads
-from .results import DetectedLanguage, ModelInfo, Segment, Timings, Transcript
+from .results import DetectedLanguage, Devices, ModelInfo, Segment, Timings, Transcript
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -60,7 +60,12 @@ class Model:
         A model name ("tiny.en", "base", ...), fetched on first use, or a ggml model file: its path or its content.
     backend : str, sequence of str or None
         Which backends may compute, best first: "cpu", "vulkan:0,cpu", or a plugin's path. They are then required.
-        None: ``WHISPYX_BACKEND``, and without it the best that this machine offers.
+        None: ``WHISPYX_BACKEND``, and without it the best that this machine offers; a GPU without room is then passed
+        over, as `devices` tells.
+    use_gpu : bool
+        Whether a GPU may be used. False also leaves those out that ``WHISPYX_BACKEND`` names.
+    gpu_device : int
+        Which GPU, from 0: of all, dedicated ones first, or of those that are selected.
     n_threads : int or None
         Threads of each job. None: at most 4, and no more than the cores this process may use.
     flash_attn : bool
@@ -90,6 +95,8 @@ class Model:
         name_or_path: ModelSource,
         backend: Selection = None,
         *,
+        use_gpu: bool = True,
+        gpu_device: int = 0,
         n_threads: int | None = None,
         flash_attn: bool = True,
         max_jobs: int | None = None,
@@ -99,8 +106,10 @@ class Model:
         if max_jobs is not None:
             max_jobs = check_count("max_jobs", max_jobs, 1)
         max_idle_states = check_count("max_idle_states", max_idle_states, 0)
-        if not isinstance(flash_attn, bool):
-            raise ParamsError(f"flash_attn must be True or False; got {flash_attn!r}")
+        gpu_device = check_count("gpu_device", gpu_device, 0)
+        for flag, value in (("flash_attn", flash_attn), ("use_gpu", use_gpu)):
+            if not isinstance(value, bool):
+                raise ParamsError(f"{flag} must be True or False; got {value!r}")
         check_callable("progress", progress)
         cores = self._engine.usable_cores()
         self._n_threads = min(DEFAULT_THREADS, cores) if n_threads is None else check_threads(n_threads)
@@ -108,7 +117,9 @@ class Model:
             max_jobs = max(1, cores // self._n_threads)
         named = isinstance(name_or_path, (str, os.PathLike))
         self._name = os.fspath(name_or_path) if named else f"<{type(name_or_path).__name__}>"  # type: ignore[arg-type]
-        self._context: Context = self._engine.open(name_or_path, backend, flash_attn=flash_attn, progress=progress)
+        self._context: Context = self._engine.open(
+            name_or_path, backend, use_gpu=use_gpu, gpu_device=gpu_device, flash_attn=flash_attn, progress=progress
+        )
         self._states: StatePool[State] = StatePool(self._context.new_state, max_jobs, max_idle_states)
         self._process = os.getpid()
 
@@ -125,9 +136,10 @@ class Model:
         return self._states.closed
 
     @property
-    def devices(self) -> tuple[str, ...]:
-        """Names of the devices it computes on, best first, the CPU last."""
-        return tuple(self._open_context().devices)
+    def devices(self) -> Devices:
+        """Names of the devices it computes on, best first, the CPU last; and what became of others."""
+        context = self._open_context()
+        return Devices.of(context.devices, context.fallbacks, context.placement)
 
     @property
     def is_multilingual(self) -> bool:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, overload
 
+from .fallback import Fallback
 from .options import TranscribeOptions
 
-__all__ = ["DetectedLanguage", "ModelInfo", "Segment", "Timings", "Token", "Transcript"]
+__all__ = ["DetectedLanguage", "Devices", "ModelInfo", "Segment", "Timings", "Token", "Transcript"]
 
 
 def _plain(value: float | None) -> float | None:
@@ -256,6 +258,35 @@ class DetectedLanguage:
     probabilities: dict[str, float]
 
 
+class Devices(tuple[str, ...]):
+    """Names of the devices that a model computes on, best first, the CPU last.
+
+    Attributes
+    ----------
+    fallbacks : tuple of Fallback
+        What comes first by the default order but is not used, and why.
+    placement : dict
+        What ran where: stage -> device -> ggml operation -> how many; filled by the first job, and empty where the CPU
+        computes alone.
+    """
+
+    fallbacks: tuple[Fallback, ...] = ()
+    placement: Mapping[str, Mapping[str, Mapping[str, int]]] = MappingProxyType({})
+
+    @classmethod
+    def of(
+        cls,
+        names: Sequence[str],
+        fallbacks: tuple[Fallback, ...],
+        placement: Mapping[str, Mapping[str, Mapping[str, int]]],
+    ) -> Devices:
+        """Make one; it does not change afterwards."""
+        self = cls(names)
+        self.fallbacks = fallbacks
+        self.placement = MappingProxyType(dict(placement))
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What a loaded model is.
@@ -278,8 +309,8 @@ class ModelInfo:
         Memory of the weights.
     load_ms : float
         Time the loading took.
-    devices : tuple of str
-        Devices it computes on, best first.
+    devices : Devices
+        Names of the devices it computes on, best first; ``devices.fallbacks`` tells what became of others.
     flash_attn : bool
         Whether attention is computed by the fused kernel.
     n_vocab ... n_mels : int
@@ -294,7 +325,7 @@ class ModelInfo:
     languages: tuple[str, ...]
     weight_bytes: int
     load_ms: float
-    devices: tuple[str, ...]
+    devices: Devices
     flash_attn: bool
     n_vocab: int
     n_audio_ctx: int
@@ -310,4 +341,5 @@ class ModelInfo:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values for JSON."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {**plain, "fallbacks": [str(fallback) for fallback in self.devices.fallbacks]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -110,6 +110,8 @@ class FakeContext:
     load_ms = 12.5
     weight_bytes = 147_000_000
     flash_attn = True
+    fallbacks = ()
+    placement: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, *, multilingual: bool = True) -> None:
         self.vocab = FakeVocab(is_multilingual=multilingual)
@@ -148,7 +150,7 @@ class FakeEngine:
     cores: int = 2
     lock: Any = field(default_factory=threading.Lock)
 
-    def open(self, source: Any, backend: Any, *, flash_attn: bool, progress: Any) -> FakeContext:
+    def open(self, source: Any, backend: Any, *, progress: Any, **settings: Any) -> FakeContext:
         context = FakeContext(multilingual=self.multilingual)
         self.opened.append(context)
         if progress is not None:

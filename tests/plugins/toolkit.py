@@ -77,6 +77,7 @@ def python(
     environment["PYTHONPATH"] = os.pathsep.join([package_parent, *filter(None, [os.environ.get("PYTHONPATH")])])
     # What this user has built must not change what a test finds.
     environment["WHISPYX_PLUGIN_HOME"] = "/nonexistent"
+    environment["GGML_NO_BACKTRACE"] = "1"  # a child that aborts says so in one line, not through a debugger
     environment.update(env or {})
     return subprocess.run(
         [sys.executable, *flags, code, *arguments],

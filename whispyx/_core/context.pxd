@@ -1,5 +1,6 @@
 from whispyx._core.hparams cimport HParams
 from whispyx._core.mel cimport Filters
+from whispyx._core.source cimport Source
 from whispyx._core.vocab cimport Vocab
 from whispyx._core.weights cimport Weights
 
@@ -10,6 +11,8 @@ cdef class Context:
     cdef readonly Filters filters
     cdef Weights weights              # None: the file holds no tensors
     cdef list device_list             # of Device, scheduler order
+    cdef readonly tuple fallbacks     # of Fallback: what became of devices that come first by default
+    cdef dict placement_of            # stage -> device -> operation -> count, of the first graph of each stage
     cdef readonly bint flash_attn
     cdef readonly double load_ms
     cdef readonly str path            # None: not loaded from a file
@@ -17,3 +20,5 @@ cdef class Context:
     cdef readonly bint closed
     cdef readonly tuple aheads        # alignment heads, (layer, head) pairs of the decoder in ascending order
     cdef int check_open(self) except -1
+    cdef bint _load(self, Source opened, bint fallback, object progress) except -1
+    cdef int _fell_back(self, object fallback) except -1

@@ -2,6 +2,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
+from whispyx.fallback import Fallback
+
 from .hparams import HParams
 from .mel import Filters
 from .state import State
@@ -17,6 +19,7 @@ class Context:
     closed: bool
     encoder: object | None
     aheads: tuple[tuple[int, int], ...]
+    fallbacks: tuple[Fallback, ...]
     @staticmethod
     def load(
         source: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO,
@@ -25,11 +28,15 @@ class Context:
         gpu_device: int = 0,
         flash_attn: bool = True,
         backends: Sequence[str] | None = None,
+        fallback: bool = False,
+        known: Sequence[Fallback] = (),
         progress: Callable[[int, int], object] | None = None,
         encoder: object | None = None,
     ) -> Context: ...
     @property
     def devices(self) -> tuple[str, ...]: ...
+    @property
+    def placement(self) -> dict[str, dict[str, dict[str, int]]]: ...
     @property
     def model_type(self) -> str: ...
     @property

@@ -4,12 +4,16 @@ from whispyx._core.loader cimport Loaded, load
 from whispyx._core.source cimport Source
 from whispyx._ggml.ggml cimport ggml_time_us
 
+import logging
 import os
 
 import whispyx._core.log  # noqa: F401 - routes ggml's lines to logging before the first of them
 from whispyx._core.devices import select
 from whispyx._core.source import open_source
-from whispyx.errors import ParamsError, StateError
+from whispyx.errors import BackendUnsupportedError, ComputeMemoryError, DeviceError, ParamsError, StateError
+from whispyx.fallback import Fallback, remember
+
+log = logging.getLogger("whispyx.devices")
 
 
 cdef class Context:
@@ -19,8 +23,10 @@ cdef class Context:
         raise TypeError("use Context.load")
 
     @staticmethod
-    def load(source, *, use_gpu=True, int gpu_device=0, flash_attn=True, backends=None, progress=None,
-             encoder=None) -> Context:
+    def load(
+        source, *, use_gpu=True, int gpu_device=0, flash_attn=True, backends=None, fallback=False, known=(),
+        progress=None, encoder=None
+    ) -> Context:
         """Load a model.
 
         Parameters
@@ -28,11 +34,16 @@ cdef class Context:
         source
             Path, bytes-like object or binary file object of a legacy ggml model.
         use_gpu, gpu_device
-            Whether to use a GPU and which one, by position, when `backends` is None.
+            Whether to use a GPU and which one, by position; with `backends`, which of the GPUs among them.
         flash_attn
             Compute attention in one pass over the keys instead of storing the scores.
         backends
             Device names in order of preference; None takes GPU, accelerators, CPU as they are registered.
+        fallback
+            Go on with the next device when a GPU cannot be started or has no room for the weights or the working
+            memory of a job; `fallbacks` then says so. False: that is an error.
+        known
+            Fallbacks that the caller has seen already; `fallbacks` starts with them.
         progress
             Called with (bytes read, bytes in all).
         encoder
@@ -47,26 +58,57 @@ cdef class Context:
             No usable device.
         ComputeMemoryError
             The weights do not fit.
+        DeviceError
+            A device cannot be started.
         """
         cdef Context self = Context.__new__(Context)
         cdef long long start = ggml_time_us()
         cdef Source opened
-        cdef Loaded loaded
         self.device_list = select(use_gpu=bool(use_gpu), gpu_device=gpu_device, names=backends)
         self.flash_attn = bool(flash_attn)
+        self.fallbacks = tuple(known)
+        self.encoder = encoder
         self.path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
         opened = open_source(source)
         try:
-            loaded = load(opened, self.device_list, progress, encoder)
+            while not self._load(opened, bool(fallback), progress):
+                opened.seek(0)
         finally:
             opened.close()
-        self.hparams, self.vocab, self.filters = loaded.hparams, loaded.vocab, loaded.filters
-        self.weights, self.encoder = loaded.weights, encoder
         self.load_ms = (ggml_time_us() - start) / 1e3
         return self
 
+    cdef bint _load(self, Source opened, bint fallback, object progress) except -1:
+        """Read the model. False: the first device cannot be used and is off the list; try again."""
+        cdef Loaded loaded
+        first = self.device_list[0]
+        may_drop = fallback and first.kind in ("GPU", "IGPU")
+        try:
+            loaded = load(opened, self.device_list, progress, self.encoder)
+            self.hparams, self.vocab, self.filters = loaded.hparams, loaded.vocab, loaded.filters
+            self.weights = loaded.weights
+            if may_drop:
+                self.new_state().close()    # is there room to work, too?
+        except (BackendUnsupportedError, ComputeMemoryError, DeviceError) as error:
+            if not may_drop:
+                raise
+            self.weights = None
+            self.device_list = self.device_list[1:]
+            self._fell_back(Fallback(first.name, self.device_list[0].name, str(error)))
+            return False
+        for item in loaded.fallbacks:
+            self._fell_back(item)
+        return True
+
+    cdef int _fell_back(self, object fallback) except -1:
+        log.warning("%s", fallback)
+        self.fallbacks += (fallback,)
+        remember(fallback)
+        return 0
+
     def __cinit__(self):
-        self.aheads = ()
+        self.aheads = self.fallbacks = ()
+        self.placement_of = {}
 
     cdef int check_open(self) except -1:
         if self.hparams is None:
@@ -79,6 +121,15 @@ cdef class Context:
     def devices(self) -> tuple[str, ...]:
         """Names of the devices in the order the schedulers prefer them; the last one is a CPU."""
         return tuple([device.name for device in self.device_list])
+
+    @property
+    def placement(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Which device computed how many operations of which name, by stage; empty where the CPU alone computes.
+
+        Of the first graph of each stage that a state of this model ran.
+        """
+        return {stage: {name: dict(ops) for name, ops in devices.items()}
+                for stage, devices in self.placement_of.items()}
 
     @property
     def model_type(self) -> str:

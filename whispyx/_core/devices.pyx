@@ -297,9 +297,10 @@ def select(use_gpu: bool = True, gpu_device: int = 0, names: Sequence[str] | Non
     gpu_device : int
         Which GPU, from 0. Integrated GPUs count after the others.
     names : sequence of str, optional
-        Exactly these devices, best first, instead of `use_gpu` and `gpu_device`: device names (``"Vulkan0"``), plugin
-        names (``"vulkan"``, its first device) or ``"plugin:index"``. Case does not matter, repetitions are dropped,
-        and the CPU moves to the end wherever it stands and is added when missing.
+        Exactly these devices, best first: device names (``"Vulkan0"``), plugin names (``"vulkan"``, its first device)
+        or ``"plugin:index"``. Case does not matter, repetitions are dropped, and the CPU moves to the end wherever it
+        stands and is added when missing. `use_gpu` False leaves the GPUs among them out, and `gpu_device` above 0
+        keeps only that one of them.
 
     Raises
     ------
@@ -310,24 +311,32 @@ def select(use_gpu: bool = True, gpu_device: int = 0, names: Sequence[str] | Non
     """
     cdef Device device
     cpu = cpu_device()
-    chosen = []
-    if names is not None:
-        if isinstance(names, (str, bytes)):
-            raise ParamsError("names is a sequence of device names, not one string")
-        for name in names:
-            device = find(name)
-            if device is not cpu and device not in chosen:
-                chosen.append(device)
-        return [*chosen, cpu]
     if gpu_device < 0:
         raise ParamsError(f"gpu_device is {gpu_device}, but it counts from 0")
-    if use_gpu:
-        gpus = [d for d in table if (<Device>d).kind == "GPU"] + [d for d in table if (<Device>d).kind == "IGPU"]
-        if gpu_device < len(gpus):
-            chosen.append(gpus[gpu_device])
-        elif gpu_device > 0:
+    if names is None:
+        ordered = ordered_gpus(table) + [d for d in table if (<Device>d).kind == "ACCEL"]
+    else:
+        if isinstance(names, (str, bytes)):
+            raise ParamsError("names is a sequence of device names, not one string")
+        ordered = []
+        for name in names:
+            device = find(name)
+            if device is not cpu and device not in ordered:
+                ordered.append(device)
+    gpus = [d for d in ordered if (<Device>d).kind in ("GPU", "IGPU")]
+    if not use_gpu:
+        wanted = []
+    elif gpu_device > 0 or names is None:
+        wanted = gpus[gpu_device:gpu_device + 1]
+        if gpu_device > 0 and not wanted:
             raise BackendNotFoundError(
-                f"gpu_device is {gpu_device}, but there are {len(gpus)} GPUs; the devices are: {listing()}"
+                f"gpu_device is {gpu_device}, but there are {len(gpus)} GPUs to choose from; the devices are: "
+                f"{listing()}"
             )
-    chosen.extend(d for d in table if (<Device>d).kind == "ACCEL")
-    return [*chosen, cpu]
+    else:
+        wanted = gpus
+    return [*[d for d in ordered if d not in gpus or d in wanted], cpu]
+
+
+cdef list ordered_gpus(tuple devices):
+    return [d for d in devices if (<Device>d).kind == "GPU"] + [d for d in devices if (<Device>d).kind == "IGPU"]

@@ -57,5 +57,7 @@ cdef class Sched:
     cdef list backends
     cdef void close(self) noexcept
     cdef size_t buffer_size(self) noexcept
+    cdef int check(self, ggml_cgraph * graph) except -1
+    cdef dict placement(self, ggml_cgraph * graph)
     @staticmethod
     cdef Sched create(list backends, size_t graph_size)

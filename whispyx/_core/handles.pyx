@@ -10,11 +10,21 @@ from posix.unistd cimport getpid
 from whispyx._core.devices cimport Device
 from whispyx._core.log cimport last_line
 from whispyx._ggml.ggml cimport (
+    GGML_OP_NONE,
+    GGML_OP_PERMUTE,
+    GGML_OP_RESHAPE,
+    GGML_OP_TRANSPOSE,
+    GGML_OP_VIEW,
+    ggml_cgraph,
     ggml_free,
+    ggml_graph_n_nodes,
+    ggml_graph_node,
     ggml_graph_overhead_custom,
     ggml_init,
     ggml_init_params,
+    ggml_op_name,
     ggml_reset,
+    ggml_tensor,
     ggml_tensor_overhead,
     ggml_threadpool_params,
     ggml_threadpool_params_init,
@@ -27,16 +37,22 @@ from whispyx._ggml.ggml_backend cimport (
     ggml_backend_buffer_free,
     ggml_backend_buffer_get_base,
     ggml_backend_buffer_get_size,
+    ggml_backend_buffer_get_type,
     ggml_backend_buffer_is_host,
+    ggml_backend_buffer_name,
     ggml_backend_buffer_set_usage,
     ggml_backend_dev_init,
     ggml_backend_free,
     ggml_backend_sched_free,
     ggml_backend_sched_get_buffer_size,
+    ggml_backend_sched_get_tensor_backend,
     ggml_backend_sched_new,
+    ggml_backend_supports_buft,
+    ggml_backend_supports_op,
+    ggml_backend_t,
 )
 
-from whispyx.errors import BackendError, ComputeMemoryError, DeviceError
+from whispyx.errors import BackendError, BackendUnsupportedError, ComputeMemoryError, DeviceError
 
 cdef extern from *:
     """
@@ -285,6 +301,48 @@ cdef class Sched:
         self.backends = list(backends)
         _live["sched"] += 1
         return self
+
+    cdef int check(self, ggml_cgraph * graph) except -1:
+        """Raise where ggml would end the process: a result lies in memory whose device cannot compute it."""
+        cdef Backend backend
+        cdef ggml_tensor * node
+        cdef ggml_backend_buffer_t buffer
+        cdef int i
+        if len(self.backends) == 1:
+            return 0
+        for i in range(ggml_graph_n_nodes(graph)):
+            node = ggml_graph_node(graph, i)
+            buffer = <ggml_backend_buffer_t>(node.view_src.buffer if node.view_src != NULL else node.buffer)
+            if buffer == NULL:
+                continue
+            for backend in self.backends:
+                if (ggml_backend_supports_buft(backend.ptr, ggml_backend_buffer_get_type(buffer))
+                        and ggml_backend_supports_op(backend.ptr, node)):
+                    break
+            else:
+                raise BackendUnsupportedError(
+                    f"no device computes {(<bytes>ggml_op_name(node.op)).decode()} into memory of "
+                    f"{(<bytes>ggml_backend_buffer_name(buffer)).decode()}, where its result must lie")
+        return 0
+
+    cdef dict placement(self, ggml_cgraph * graph):
+        """Return the operations of a graph that has its memory, counted by name, by the device that computes them."""
+        cdef dict found = {}, ops
+        cdef Backend backend
+        cdef ggml_backend_t chosen
+        cdef ggml_tensor * node
+        cdef int i
+        for i in range(ggml_graph_n_nodes(graph)):
+            node = ggml_graph_node(graph, i)
+            if node.op in (GGML_OP_NONE, GGML_OP_VIEW, GGML_OP_RESHAPE, GGML_OP_PERMUTE, GGML_OP_TRANSPOSE):
+                continue
+            chosen = ggml_backend_sched_get_tensor_backend(self.ptr, node)
+            for backend in self.backends:
+                if backend.ptr == chosen:
+                    ops = found.setdefault(backend.device.name, {})
+                    name = (<bytes>ggml_op_name(node.op)).decode()
+                    ops[name] = ops.get(name, 0) + 1
+        return found
 
     cdef size_t buffer_size(self) noexcept:
         cdef size_t total = 0

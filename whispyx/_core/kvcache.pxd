@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from whispyx._core.batch cimport Batch
+from whispyx._core.devices cimport Device
 from whispyx._core.handles cimport Backend, Buffer, Meta
 from whispyx._ggml.ggml cimport ggml_tensor, ggml_type
 
@@ -9,6 +10,8 @@ cdef struct Cell:
     int32_t pos             # -1: free
     uint32_t seqs           # bit s: sequence s uses this cell
 
+
+cdef bint keeps_caches(Device device, ggml_type type, int n_state) except -1
 
 cdef class KvCache:
     cdef Meta meta

@@ -10,10 +10,26 @@ from libc.stdlib cimport free, malloc
 
 from whispyx._core.batch cimport Batch
 from whispyx._core.handles cimport Backend, Buffer, Meta
-from whispyx._ggml.ggml cimport ggml_new_tensor_1d, ggml_set_name, ggml_type
+from whispyx._core.devices cimport Device
+from whispyx._ggml.ggml cimport (
+    GGML_TYPE_F32,
+    GGML_TYPE_I64,
+    ggml_context,
+    ggml_cpy,
+    ggml_new_tensor_1d,
+    ggml_new_tensor_2d,
+    ggml_set_name,
+    ggml_set_rows,
+    ggml_tensor,
+    ggml_transpose,
+    ggml_type,
+    ggml_view_1d,
+    ggml_view_2d,
+)
 from whispyx._ggml.ggml_backend cimport (
     GGML_BACKEND_BUFFER_USAGE_ANY,
     ggml_backend_buffer_clear,
+    ggml_backend_dev_supports_op,
     ggml_backend_get_default_buffer_type,
 )
 
@@ -21,6 +37,32 @@ from whispyx._ggml.ggml_backend cimport (
 def pad256(int n) -> int:
     """Round up to the multiple of 256 that GPU attention kernels want."""
     return (n + 255) // 256 * 256
+
+
+cdef bint keeps_caches(Device device, ggml_type type, int n_state) except -1:
+    """Whether a device can write keys and values into a cache in its memory in every way that our graphs do.
+
+    ggml moves no work whose result lies in memory that is there already: it ends the process instead.
+    """
+    cdef Meta meta = Meta.create(16, 0)
+    cdef ggml_context * g = meta.ptr
+    cdef ggml_tensor * cache = ggml_new_tensor_1d(g, type, 256 * <int64_t>n_state)
+    cdef size_t row = cache.nb[0] * n_state
+    cdef ggml_tensor * x = ggml_new_tensor_2d(g, GGML_TYPE_F32, n_state, 8)
+    cdef ggml_tensor * flat = ggml_view_1d(g, cache, 8 * n_state, 0)
+    cdef ggml_tensor * rows = ggml_view_2d(g, cache, n_state, 256, row, 0)
+    cdef ggml_tensor * columns = ggml_view_2d(g, cache, 8, n_state, cache.nb[0] * 8, 0)
+    cdef ggml_tensor * slot = ggml_new_tensor_1d(g, GGML_TYPE_I64, 8)
+    cdef ggml_tensor * ops[7]
+    cdef int i
+    ops[0], ops[1], ops[2], ops[3] = cache, flat, rows, columns
+    ops[4] = ggml_set_rows(g, rows, x, slot)
+    ops[5] = ggml_cpy(g, x, flat)
+    ops[6] = ggml_cpy(g, ggml_transpose(g, x), columns)
+    for i in range(7):
+        if not ggml_backend_dev_supports_op(device.dev, ops[i]):
+            return False
+    return True
 
 
 cdef class KvCache:

@@ -10,6 +10,7 @@ cdef class Loaded:
     cdef Filters filters
     cdef Vocab vocab
     cdef Weights weights        # None for a file that holds no tensors
+    cdef list fallbacks         # of Fallback: weights that the first device cannot multiply by
 
 cdef Loaded load(Source source, list devices, object progress, object encoder)
 cdef int read_magic(Source source, str what) except -1

@@ -28,11 +28,16 @@ from whispyx._ggml.ggml cimport (
     ggml_mul_mat,
     ggml_new_tensor,
     ggml_new_tensor_2d,
+    ggml_op_name,
+    ggml_permute,
+    ggml_reshape_2d,
     ggml_row_size,
     ggml_set_name,
     ggml_tensor,
+    ggml_transpose,
     ggml_type,
     ggml_type_name,
+    ggml_view_2d,
 )
 from whispyx._ggml.ggml_backend cimport (
     GGML_BACKEND_BUFFER_USAGE_WEIGHTS,
@@ -46,7 +51,8 @@ from whispyx._ggml.ggml_backend cimport (
 from whispyx._core.hparams import FIELDS
 from whispyx._core.vocab import MAX_TOKEN_BYTES
 from whispyx._core.weights import CONV, ENCODER, F32_ONLY, expected_tensors
-from whispyx.errors import ModelFormatError
+from whispyx.errors import BackendUnsupportedError, ModelFormatError
+from whispyx.fallback import Fallback
 
 MAGIC = 0x67676D6C
 MAX_NAME_BYTES = 64
@@ -220,8 +226,35 @@ cdef bint multiplies(Device device, ggml_context * scratch, int type, long long 
     return ggml_backend_dev_supports_op(device.dev, ggml_mul_mat(scratch, w, x))
 
 
-cdef Weights place(Source source, list records, list devices):
-    """Make a tensor for every record, each in memory of the first device that can multiply by it."""
+cdef int check_holds_tensors(Device device) except -1:
+    """Raise unless a device accepts tensors and views of them, which compute nothing.
+
+    ggml ends the process where a device has a weight in its memory and says no to these.
+    """
+    cdef Meta meta = Meta.create(8, 0)
+    cdef ggml_tensor * w = ggml_new_tensor_2d(meta.ptr, GGML_TYPE_F32, 64, 64)
+    cdef ggml_tensor * views[5]
+    cdef int i
+    views[0] = w
+    views[1] = ggml_view_2d(meta.ptr, w, 64, 8, w.nb[1], 0)
+    views[2] = ggml_reshape_2d(meta.ptr, w, 32, 128)
+    views[3] = ggml_permute(meta.ptr, w, 0, 2, 1, 3)
+    views[4] = ggml_transpose(meta.ptr, w)
+    for i in range(5):
+        if not ggml_backend_dev_supports_op(device.dev, views[i]):
+            name = (<bytes>ggml_op_name(views[i].op)).decode()
+            raise BackendUnsupportedError(
+                f"device {device.name} of plugin {device.backend!r} refuses the operation {name}, which computes "
+                "nothing and which every device must accept"
+            )
+    return 0
+
+
+cdef Weights place(Source source, list records, list devices, list fallbacks):
+    """Make a tensor for every record, each in memory of the first device that can multiply by it.
+
+    What the first device cannot hold for that reason is added to `fallbacks`.
+    """
     cdef Weights weights = Weights.__new__(Weights)
     cdef Record record
     cdef Device device
@@ -230,8 +263,10 @@ cdef Weights place(Source source, list records, list devices):
     cdef ggml_tensor * tensor
     cdef int64_t ne[4]
     cdef int i
-    cdef dict able = {}
+    cdef dict able = {}, elsewhere = {}
     candidates = [d for d in devices if d.kind != "ACCEL"]   # accelerators compute on host memory of the CPU
+    for device in candidates:
+        check_holds_tensors(device)
     for record in records:
         for device in candidates:
             if len(record.shape) != 2 or record.shape[0] == 1:
@@ -246,6 +281,10 @@ cdef Weights place(Source source, list records, list devices):
                 f"{source.name}: no device multiplies by type {ggml_type_name(<ggml_type>record.type).decode()}"
                 f" ({record.name})"
             )
+        if device is not candidates[0]:
+            key = (device.name, ggml_type_name(<ggml_type>record.type).decode())
+            count, size = elsewhere.get(key, (0, 0))
+            elsewhere[key] = (count + 1, size + record.n_bytes)
         if device.name not in meta_of:
             meta_of[device.name] = (device, Meta.create(len(records), 0))
         meta = meta_of[device.name][1]
@@ -254,6 +293,9 @@ cdef Weights place(Source source, list records, list devices):
         tensor = ggml_new_tensor(meta.ptr, <ggml_type>record.type, len(record.shape), ne)
         ggml_set_name(tensor, record.name.encode())
         weights.tensors[record.name] = <uintptr_t>tensor
+    for (used, type_name), (count, size) in elsewhere.items():
+        fallbacks.append(Fallback(candidates[0].name, used,
+                                  f"it does not multiply by {type_name}: {count} tensors, {size / 1e6:.1f} MB"))
     for device, meta in meta_of.values():
         weights.metas.append(meta)
         weights.buffers.append(Buffer.for_tensors(
@@ -304,11 +346,12 @@ cdef Loaded load(Source source, list devices, object progress, object encoder):
         check_external(encoder, loaded.hparams)     # before gigabytes are read
     loaded.filters = read_filters(source, loaded.hparams)
     loaded.vocab = read_vocab(source, loaded.hparams)
+    loaded.fallbacks = []
     cdef list records = read_records(source, loaded.hparams)
     if encoder is not None:
         records = [record for record in records if not record.name.startswith(ENCODER)]
     if records:
-        loaded.weights = place(source, records, devices)
+        loaded.weights = place(source, records, devices, loaded.fallbacks)
         read_data(source, records, loaded.weights, progress)
         if progress is not None and source.pos < source.size:
             progress(source.size, source.size)

@@ -22,7 +22,7 @@ from whispyx._core.graph.cross cimport build_cross
 from whispyx._core.graph.decoder cimport DecoderGraph, build_decoder
 from whispyx._core.graph.encoder cimport build_encoder
 from whispyx._core.handles cimport Backend, Meta, Sched, ThreadPool
-from whispyx._core.kvcache cimport KvCache
+from whispyx._core.kvcache cimport KvCache, keeps_caches
 from whispyx._core.log cimport last_line
 from whispyx._core.mel cimport MelSpectrogram
 from whispyx._core.prompt cimport History
@@ -93,7 +93,11 @@ cdef class State:
             return
 
         # Caches lie where most of the work is done. An accelerator works on the memory of the CPU.
-        self.main = next(backend for backend in self.backends if backend.device.kind != "ACCEL")
+        self.main = self.cpu
+        for backend in self.backends:
+            if backend.device.kind != "ACCEL" and keeps_caches(backend.device, GGML_TYPE_F16, self.hp.n_text_state):
+                self.main = backend
+                break
         gpu = self.main.device.kind in ("GPU", "IGPU")
         self.kv_step = 256 if gpu else 32
         n_audio = pad256(self.hp.n_audio_ctx)
@@ -152,6 +156,7 @@ cdef class State:
 
     cdef int _reserve_one(self, Sched sched, ggml_cgraph * graph, str what) except -1:
         cdef bint ok
+        sched.check(graph)
         with nogil:
             ok = ggml_backend_sched_reserve(sched.ptr, graph)
         if not ok:
@@ -225,6 +230,8 @@ cdef class State:
             ok = ggml_backend_sched_alloc_graph(sched.ptr, graph)
         if not ok:
             raise ComputeMemoryError(f"no memory for {what}", log=last_line())
+        if len(self.backends) > 1 and what not in self.ctx.placement_of:
+            self.ctx.placement_of[what] = sched.placement(graph)
         return 0
 
     cdef int compute(self, Sched sched, ggml_cgraph * graph, int n_threads) except -1:

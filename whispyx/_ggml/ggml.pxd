@@ -61,8 +61,18 @@ cdef extern from "ggml.h" nogil:
         void * mem_buffer
         bint no_alloc
 
+    enum ggml_op:
+        GGML_OP_NONE
+        GGML_OP_VIEW
+        GGML_OP_RESHAPE
+        GGML_OP_PERMUTE
+        GGML_OP_TRANSPOSE
+
+    const char * ggml_op_name(ggml_op op)
+
     struct ggml_tensor:
         ggml_type type
+        ggml_op op
         int64_t ne[4]
         size_t nb[4]
         void * data
@@ -73,6 +83,9 @@ cdef extern from "ggml.h" nogil:
     ctypedef bint c_bool "bool"
 
     ctypedef c_bool (*ggml_abort_callback)(void * data) noexcept nogil
+
+    int ggml_graph_n_nodes(ggml_cgraph * cgraph)
+    ggml_tensor * ggml_graph_node(ggml_cgraph * cgraph, int i)
 
     const char * ggml_version()
 

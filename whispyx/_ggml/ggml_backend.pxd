@@ -76,6 +76,10 @@ cdef extern from "ggml-backend.h" nogil:
     ggml_backend_dev_type ggml_backend_dev_type_ "ggml_backend_dev_type" (ggml_backend_dev_t device)
     ggml_backend_t ggml_backend_dev_init(ggml_backend_dev_t device, const char * params)
     ggml_backend_buffer_type_t ggml_backend_dev_buffer_type(ggml_backend_dev_t device)
+    bint ggml_backend_supports_op(ggml_backend_t backend, const ggml_tensor * op)
+    bint ggml_backend_supports_buft(ggml_backend_t backend, ggml_backend_buffer_type_t buft)
+    ggml_backend_buffer_type_t ggml_backend_buffer_get_type(ggml_backend_buffer_t buffer)
+    const char * ggml_backend_buffer_name(ggml_backend_buffer_t buffer)
     bint ggml_backend_dev_supports_op(ggml_backend_dev_t device, const ggml_tensor * op)
 
     size_t ggml_backend_reg_dev_count(ggml_backend_reg_t reg)
@@ -99,6 +103,7 @@ cdef extern from "ggml-backend.h" nogil:
     void ggml_backend_sched_free(ggml_backend_sched_t sched)
     bint ggml_backend_sched_reserve(ggml_backend_sched_t sched, ggml_cgraph * measure_graph)
     size_t ggml_backend_sched_get_buffer_size(ggml_backend_sched_t sched, ggml_backend_t backend)
+    ggml_backend_t ggml_backend_sched_get_tensor_backend(ggml_backend_sched_t sched, ggml_tensor * node)
     void ggml_backend_sched_set_tensor_backend(ggml_backend_sched_t sched, ggml_tensor * node,
                                                ggml_backend_t backend)
     bint ggml_backend_sched_alloc_graph(ggml_backend_sched_t sched, ggml_cgraph * graph)

@@ -73,14 +73,16 @@ def _load(function: str, source: Any, params: whisper_context_params | None) -> 
     elif not isinstance(params, whisper_context_params):
         raise TypeError(f"{function}: params must be a whisper_context_params, not {params!r}")
     try:
-        # WHISPYX_BACKEND names devices exactly; use_gpu and gpu_device choose among all when it is not set.
-        devices = plugins.resolve()
+        # WHISPYX_BACKEND names devices exactly; use_gpu and gpu_device choose among them, or among all.
+        chosen = plugins.load()
         core = Context.load(
             source,
             use_gpu=params.use_gpu,
             gpu_device=params.gpu_device,
             flash_attn=params.flash_attn,
-            backends=devices,
+            backends=chosen.selected,
+            fallback=chosen.may_fall_back,
+            known=chosen.fallbacks,
         )
     except (ModelError, BackendError, ComputeError) as error:
         log.error("%s: %s", function, error)

@@ -11,6 +11,8 @@ from whispyx import plugins
 from whispyx._core import devices, microbench
 from whispyx.capi._log import route
 from whispyx.capi._struct import thread_count
+from whispyx.fallback import remembered
+from whispyx.plugins.report import EXCLUDED
 
 if TYPE_CHECKING:
     from whispyx.capi.constants import ggml_log_callback
@@ -40,9 +42,10 @@ def whisper_print_system_info() -> str:
     """const char * whisper_print_system_info(void)
 
     One line: which external encoders are built in, then for every device its plugin, name, description, the variant of
-    the plugin that was loaded, and what the plugin says about itself (instruction sets, for the CPU).
+    the plugin that was loaded, and what the plugin says about itself (instruction sets, for the CPU). After them, which
+    plugins and devices are not used by default and why (FALLBACK), and what the user has ruled out (EXCLUDED).
     """
-    plugins.load()
+    now = plugins.load()
     parts = ["WHISPER : COREML = 0 | OPENVINO = 0"]
     for device in devices.devices():
         facts = {"DEVICE": f"{device.name} ({device.description.strip()})"}
@@ -52,7 +55,14 @@ def whisper_print_system_info() -> str:
             facts["VARIANT"] = variant[1]
         facts |= device.features()
         parts.append(f"{device.backend.upper()} : " + " | ".join(f"{key} = {value}" for key, value in facts.items()))
+    parts += [f"FALLBACK : {_plain(fallback)}" for fallback in (*now.fallbacks, *remembered())]
+    parts += [f"EXCLUDED : {_plain(record.path)}" for record in now.found if record.status == EXCLUDED]
     return " | ".join(parts) + " | "
+
+
+def _plain(value: object) -> str:
+    """Return a text that holds no separator of this line."""
+    return " ".join(str(value).replace("|", "/").split())
 
 
 def whisper_log_set(log_callback: ggml_log_callback | None, user_data: Any = None) -> None:

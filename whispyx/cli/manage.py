@@ -38,6 +38,7 @@ def run_info(args: argparse.Namespace, console: Console) -> int:
         ("decoder", f"{info.n_text_layer} layers, {info.n_text_head} heads, {info.n_text_state} wide"),
         ("text", f"{info.n_vocab} tokens, context of {info.n_text_ctx}"),
         ("devices", ", ".join(info.devices)),
+        *(("not used", str(fallback)) for fallback in info.devices.fallbacks),
         ("attention", "flash" if info.flash_attn else "plain"),
         ("load time", f"{info.load_ms:.0f} ms"),
     ]

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
+from whispyx.fallback import Fallback
+
 __all__ = ["EXCLUDED", "LOADED", "OUTSCORED", "REFUSED", "UNUSED", "PluginRecord", "Report"]
 
 LOADED: Final = "loaded"
@@ -91,6 +93,18 @@ class Report:
     def refused(self) -> tuple[PluginRecord, ...]:
         """The plugins that cannot be used, and the places that cannot be searched."""
         return tuple(record for record in self.found if record.status == REFUSED)
+
+    @property
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """The plugins that are not used though nobody ruled them out, where nothing was selected."""
+        if self.selected is not None:
+            return ()
+        refused = (record for record in self.refused if record.name and record.name not in self._loaded_names)
+        return tuple(Fallback(record.name, "CPU", record.reason) for record in refused)
+
+    @property
+    def _loaded_names(self) -> frozenset[str]:
+        return frozenset(record.name for record in self.loaded)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain lists and dicts."""
