@@ -25,7 +25,7 @@ LAYERS = (
     ("_core.weights", "_core.kvcache", "_core.results"),
     ("_core.loader", "_core.params", "_core.prompt", "_core.sequence", "_core.suppress"),
     ("_core.graph.*",),
-    ("_core.context", "_core.state", "_core.encode", "_core.decode", "_core.microbench"),
+    ("_core.context", "_core.state", "_core.encode", "_core.decode", "_core.microbench", "_core.optest"),
     ("_core.logits", "_core.beam", "_core.segments", "_core.lang"),
     ("_core.align.*", "_core.vad.*"),
     ("_core.emit", "_core.report", "_core.steps"),
@@ -45,15 +45,8 @@ LAYERS = (
 ONLY = {
     "models": ("errors", "constants", "languages", "_version", "models.*"),
     "plugins": (
-        "errors",
-        "fallback",
-        "constants",
-        "languages",
-        "_version",
-        "_core",
-        "_core.base",
-        "_core.devices",
-        "plugins.*",
+        *("errors", "fallback", "constants", "languages", "_version", "plugins.*"),
+        *("_core", "_core.base", "_core.devices", "_core.optest"),
     ),
 }
 

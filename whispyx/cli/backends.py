@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import BackendError, ParamsError
 from ..models.cache import cache_root
 from ..plugins import discovery, kit, manifest, probes
+from . import backends_test
 from .console import Console, columns
 from .status import Status, status_of
 
@@ -41,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
     )
     build.add_argument("--jobs", type=int, metavar="N", help="how many compilers run side by side (one per core)")
 
+    backends_test.add_arguments(verb("test", "check what a backend computes, operation by operation"))
+
     remove = verb("remove", "remove plugins that 'build' made")
     remove.add_argument("names", nargs="+", metavar="NAME", help="backend")
     remove.add_argument("--from", dest="folder", metavar="DIR", help="folder to remove from (the user's plugin folder)")
@@ -48,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser, common: argparse.ArgumentPars
 
 def run_backends(args: argparse.Namespace, console: Console) -> int:
     """Do what the verb says."""
-    return {"list": _list, "build": _build, "remove": _remove}[args.verb](args, console)
+    return {"list": _list, "build": _build, "test": backends_test.run_test, "remove": _remove}[args.verb](args, console)
 
 
 def _list(args: argparse.Namespace, console: Console) -> int:
