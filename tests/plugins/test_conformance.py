@@ -301,7 +301,7 @@ def test_the_command_tells_what_is_wrong_and_how_it_ended(patient: Path) -> None
     bad = python("whispyx", *command, flags=["-m"], env={"PATIENT": "lie"})
     assert bad.returncode == 1, bad.stderr
     assert "wrong: MUL_MAT/f32/tiny/attention 384->384,n=1, error 1.0e-04 (allowed: 1e-06)" in bad.stdout
-    gone = python("whispyx", *command, "nothing", flags=["-m"], env={"PATIENT": "crash-open"})
+    gone = python("whispyx", *command[:3], "nothing", *case, flags=["-m"], env={"PATIENT": "crash-open"})
     assert gone.returncode == 4
     assert "died of SIGSEGV" in gone.stderr
     assert "there is no plugin and no device of that name" in gone.stderr
