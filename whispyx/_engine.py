@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._core.results import RunResult
     from ._core.state import State
     from .audio import AudioSource, Samples
+    from .encoders import EncoderLike
     from .plugins.discovery import SelectionLike
 
     ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
@@ -35,15 +36,30 @@ class Engine:
         gpu_device: int,
         flash_attn: bool,
         progress: Progress | None,
+        encoder: EncoderLike | None = None,
+        n_threads: int = 1,
+        n_jobs: int = 1,
     ) -> Context:
-        """Load the plugins that `backend` selects, find the model and read it."""
+        """Load the plugins that `backend` selects, find the model and read it.
+
+        `n_threads` and `n_jobs` tell an encoder from outside what it will have to do.
+        """
         from . import plugins
         from ._core.context import Context
 
         chosen = plugins.load(backend)
         read = None if progress is None else lambda done, total: progress(done, total, "read")
+        model = self._locate(source, progress)
+        outside = None
+        if encoder is not None:
+            from . import encoders
+
+            if hasattr(model, "read"):
+                model = model.read()  # it may be needed twice
+            outside = encoders.resolve(encoder, model)
+            encoders.plan(outside, n_threads, n_jobs)
         return Context.load(
-            self._locate(source, progress),
+            model,
             use_gpu=use_gpu,
             gpu_device=gpu_device,
             flash_attn=flash_attn,
@@ -51,7 +67,14 @@ class Engine:
             fallback=chosen.may_fall_back,
             known=chosen.fallbacks,
             progress=read,
+            encoder=outside,
         )
+
+    def encoder_name(self, context: Context) -> str | None:
+        """Return what an encoder from outside is called; None where the model has its own."""
+        from ._core.external import encoder_name
+
+        return None if context.encoder is None else encoder_name(context.encoder)
 
     def _locate(self, source: ModelSource, progress: Progress | None) -> Any:
         """Turn a name or path into a path; bytes and file objects are models already."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ._core.state import State
     from ._engine import ModelSource, Selection
     from .audio import AudioSource, Samples
+    from .encoders import EncoderLike
     from .options import OptionFields
 
 __all__ = ["Model", "transcribe"]
@@ -75,6 +76,10 @@ class Model:
         can give their threads to, and at least one; more would only slow each other down.
     max_idle_states : int
         Working memories kept between jobs. 0 frees the memory after each job and makes the next one start slower.
+    encoder : str, os.PathLike, callable or None
+        What computes the encoder instead of the model, whose own encoder then stays in the file: "openvino" or
+        "coreml", also with a device ("openvino:GPU"); the file of such an encoder; or a callable that turns a mel
+        spectrogram, float32 (n_mels, 2 * n_ctx), into float32 (n_ctx, n_audio_state). See `whispyx.encoders`.
     progress : callable or None
         Called with (bytes done, bytes in all or None, a word for the work) while the model is fetched and read.
 
@@ -82,6 +87,8 @@ class Model:
     ------
     ModelNotFoundError, ModelFormatError
         No source has the model, or the file is not a sound model.
+    ParamsError
+        The encoder is none, or was made for a model of another shape.
     BackendError
         A backend that was asked for cannot be used.
     ComputeMemoryError
@@ -101,6 +108,7 @@ class Model:
         flash_attn: bool = True,
         max_jobs: int | None = None,
         max_idle_states: int = 2,
+        encoder: EncoderLike | None = None,
         progress: Progress | None = None,
     ) -> None:
         if max_jobs is not None:
@@ -118,8 +126,9 @@ class Model:
         named = isinstance(name_or_path, (str, os.PathLike))
         self._name = os.fspath(name_or_path) if named else f"<{type(name_or_path).__name__}>"  # type: ignore[arg-type]
         self._context: Context = self._engine.open(
-            name_or_path, backend, use_gpu=use_gpu, gpu_device=gpu_device, flash_attn=flash_attn, progress=progress
-        )
+            name_or_path, backend, use_gpu=use_gpu, gpu_device=gpu_device, flash_attn=flash_attn, progress=progress,
+            encoder=encoder, n_threads=self._n_threads, n_jobs=max_jobs,
+        )  # fmt: skip
         self._states: StatePool[State] = StatePool(self._context.new_state, max_jobs, max_idle_states)
         self._process = os.getpid()
 
@@ -167,6 +176,7 @@ class Model:
             load_ms=context.load_ms,
             devices=self.devices,
             flash_attn=context.flash_attn,
+            encoder=self._engine.encoder_name(context),
             **{name: getattr(context.hparams, name) for name in _HPARAMS},
         )
 
@@ -454,6 +464,7 @@ def transcribe(
     language: str | None = None,
     *,
     backend: Selection = None,
+    encoder: EncoderLike | None = None,
     **keywords: Any,
 ) -> Transcript:
     """Load a model, recognise the speech in `audio` and free the model again.
@@ -466,7 +477,7 @@ def transcribe(
         As in `Model.transcribe`.
     model : Model, str, os.PathLike, bytes or binary file object
         A `Model` (which stays open), or what `Model` takes.
-    language, backend
+    language, backend, encoder
         As in `Model.transcribe` and `Model`.
     **keywords
         Further arguments of `Model.transcribe`.
@@ -483,6 +494,8 @@ def transcribe(
     if isinstance(model, Model):
         if backend is not None:
             raise TypeError("the model given has its backend already: leave backend out")
+        if encoder is not None:
+            raise TypeError("the model given has its encoder already: leave encoder out")
         return model.transcribe(audio, language, **keywords)
-    with Model(model, backend) as opened:
+    with Model(model, backend, encoder=encoder) as opened:
         return opened.transcribe(audio, language, **keywords)

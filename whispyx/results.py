@@ -313,6 +313,8 @@ class ModelInfo:
         Names of the devices it computes on, best first; ``devices.fallbacks`` tells what became of others.
     flash_attn : bool
         Whether attention is computed by the fused kernel.
+    encoder : str or None
+        What computes the encoder from outside; None: the model itself.
     n_vocab ... n_mels : int
         The sizes in the model's header, under their usual names.
     """
@@ -327,6 +329,7 @@ class ModelInfo:
     load_ms: float
     devices: Devices
     flash_attn: bool
+    encoder: str | None
     n_vocab: int
     n_audio_ctx: int
     n_audio_state: int

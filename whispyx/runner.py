@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ._core.results import Timings as CoreTimings
     from ._engine import ModelSource, Selection
     from .audio import AudioSource
+    from .encoders import EncoderLike
 
 __all__ = ["Runner", "StageTimes", "log_softmax"]
 
@@ -51,7 +52,7 @@ class Runner:
     ----------
     model : Model, str, os.PathLike, bytes or binary file object
         A model that is open already, and then stays open when the runner closes; or what `Model` takes.
-    backend : str, sequence of str or None
+    backend, flash_attn, encoder
         As for `Model`; only where the runner opens the model itself.
     language : str or None
         Language of the prompt, by code or English name. None: what `detect_language` finds in the window.
@@ -63,8 +64,6 @@ class Runner:
         Limit of `benchmark` and a hint for decoders; None: the text context without 8.
     n_threads : int or None
         Threads to compute with; None: at most 4.
-    flash_attn : bool
-        As for `Model`; only where the runner opens the model itself.
 
     Raises
     ------
@@ -86,15 +85,18 @@ class Runner:
         max_decode_steps: int | None = None,
         n_threads: int | None = None,
         flash_attn: bool = True,
+        encoder: EncoderLike | None = None,
     ) -> None:
         from ._core import steps
 
         for name, value in (("translate", translate), ("timestamps", timestamps), ("no_pad", no_pad)):
             if not isinstance(value, bool):
                 raise ParamsError(f"{name} must be True or False; got {value!r}")
-        if isinstance(model, Model) and backend is not None:
-            raise ParamsError("backend belongs to the model, and this one is open already")
-        self._owned = None if isinstance(model, Model) else Model(model, backend, flash_attn=flash_attn, max_jobs=1)
+        self._owned = None
+        if not isinstance(model, Model):
+            self._owned = Model(model, backend, n_threads=n_threads, flash_attn=flash_attn, max_jobs=1, encoder=encoder)
+        elif backend is not None or encoder is not None:
+            raise ParamsError("backend and encoder belong to the model, and this one is open already")
         self._model: Model = self._owned or model  # type: ignore[assignment]
         try:
             self._context = self._model._open_context()
@@ -151,8 +153,8 @@ class Runner:
 
     @property
     def encoder_device(self) -> str:
-        """Name of the device that computes the encoder."""
-        return self._context.devices[0]
+        """Name of the device that computes the encoder, or of what does it from outside."""
+        return self._model.info.encoder or self._context.devices[0]
 
     @property
     def decode_device(self) -> str:

@@ -158,6 +158,9 @@ class FakeEngine:
             progress(100, 100, "read")
         return context
 
+    def encoder_name(self, context: FakeContext) -> None:
+        return None
+
     def usable_cores(self) -> int:
         return self.cores
 

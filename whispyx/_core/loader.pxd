@@ -12,5 +12,17 @@ cdef class Loaded:
     cdef Weights weights        # None for a file that holds no tensors
     cdef list fallbacks         # of Fallback: weights that the first device cannot multiply by
 
+
+cdef class Record:
+    cdef str name
+    cdef tuple shape
+    cdef int type
+    cdef long long offset
+    cdef size_t n_bytes
+
+cdef HParams read_hparams(Source source)
+cdef Filters read_filters(Source source, HParams hp)
+cdef Vocab read_vocab(Source source, HParams hp)
+cdef list read_records(Source source, HParams hp)
 cdef Loaded load(Source source, list devices, object progress, object encoder)
 cdef int read_magic(Source source, str what) except -1

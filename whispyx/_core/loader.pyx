@@ -126,12 +126,6 @@ cdef Vocab read_vocab(Source source, HParams hp):
 cdef class Record:
     """Header of one tensor in the file."""
 
-    cdef str name
-    cdef tuple shape
-    cdef int type
-    cdef long long offset
-    cdef size_t n_bytes
-
 
 def tensor_bytes(int type, shape: Sequence[int]) -> int | None:
     """Return the bytes that a tensor takes in a file; None where type and shape are not possible.

@@ -148,6 +148,13 @@ cdef extern from "ggml.h" nogil:
     ctypedef void (*ggml_log_callback)(ggml_log_level level, const char * text, void * user_data) noexcept
     void ggml_log_set(ggml_log_callback log_callback, void * user_data)
 
+    ctypedef void (*ggml_to_float_t)(const void * x, float * y, int64_t k) noexcept nogil
+
+    struct ggml_type_traits:
+        ggml_to_float_t to_float
+
+    const ggml_type_traits * ggml_get_type_traits(ggml_type type)
+
     struct ggml_threadpool_params:
         bint cpumask[512]
         int n_threads

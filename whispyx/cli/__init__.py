@@ -1,4 +1,4 @@
-"""The command line: `whispyx transcribe`, `demo`, `info`, `devices`, `backends`, `convert`, `fetch`."""
+"""The command line: `whispyx transcribe`, `demo`, `info`, `devices`, `backends`, `openvino-encoder`, `convert`, …"""
 
 from __future__ import annotations
 
@@ -90,6 +90,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
         from .backends import run_backends
 
         return run_backends
+    if name == "openvino-encoder":
+        from .openvino_encoder import run_openvino_encoder
+
+        return run_openvino_encoder
     from . import manage
 
     return {

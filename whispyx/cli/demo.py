@@ -42,7 +42,9 @@ def run_demo(args: argparse.Namespace, console: Console) -> int:
     """Recognise a recording and tell what computed it and how fast."""
     options = TranscribeOptions(n_threads=args.threads)
     with console.byte_bar("model") as progress:
-        model = Model(args.model, args.backend, flash_attn=not args.no_flash_attn, progress=progress)
+        model = Model(
+            args.model, args.backend, flash_attn=not args.no_flash_attn, encoder=args.encoder, progress=progress
+        )
     with model:
         path, about = _recording(console)
         info = model.info

@@ -21,7 +21,9 @@ __all__ = ["run_convert", "run_devices", "run_fetch", "run_info"]
 def run_info(args: argparse.Namespace, console: Console) -> int:
     """Load a model and tell what it is."""
     with console.byte_bar("model") as progress:
-        model = Model(args.model, args.backend, flash_attn=not args.no_flash_attn, progress=progress)
+        model = Model(
+            args.model, args.backend, flash_attn=not args.no_flash_attn, encoder=args.encoder, progress=progress
+        )
     with model:
         info = model.info
     if args.json:
@@ -39,6 +41,7 @@ def run_info(args: argparse.Namespace, console: Console) -> int:
         ("text", f"{info.n_vocab} tokens, context of {info.n_text_ctx}"),
         ("devices", ", ".join(info.devices)),
         *(("not used", str(fallback)) for fallback in info.devices.fallbacks),
+        ("encodes", info.encoder or "the model itself"),
         ("attention", "flash" if info.flash_attn else "plain"),
         ("load time", f"{info.load_ms:.0f} ms"),
     ]

@@ -64,6 +64,16 @@ def make_parser() -> argparse.ArgumentParser:
         "--dtype", choices=("f16", "f32", "bf16"), default="f16", help="storage of the weights (%(default)s)"
     )
 
+    openvino = command("openvino-encoder", "write a model's encoder as files for OpenVINO")
+    openvino.add_argument("model", metavar="MODEL", help="model name or file")
+    openvino.add_argument(
+        "--out", metavar="PATH", help="the .xml file to write, or a folder; without it, beside the model"
+    )
+    openvino.add_argument(
+        "--type", choices=("f16", "bf16", "f32"), default="f16",
+        help="storage of the weights (%(default)s); with f32 whispyx also computes in f32",
+    )  # fmt: skip
+
     fetch = command("fetch", "fetch models by name, if they are not here yet, and print their paths")
     fetch.add_argument("models", nargs="+", metavar="MODEL", help="model name")
     return parser
@@ -72,6 +82,11 @@ def make_parser() -> argparse.ArgumentParser:
 def _backend_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend", metavar="LIST", help="backends to compute on, best first, such as vulkan:0,cpu; they are required"
+    )
+    parser.add_argument(
+        "--encoder",
+        metavar="E",
+        help="what computes the encoder instead: openvino, coreml, or such an encoder's file",
     )
     parser.add_argument("--no-flash-attn", action="store_true", help="compute attention without the fused kernel")
 

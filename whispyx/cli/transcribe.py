@@ -136,7 +136,9 @@ def run_transcribe(args: argparse.Namespace, console: Console) -> int:
     if not files:
         return Status.FAILED
     with console.byte_bar("model") as progress:
-        model = Model(args.model, args.backend, flash_attn=not args.no_flash_attn, progress=progress)
+        model = Model(
+            args.model, args.backend, flash_attn=not args.no_flash_attn, encoder=args.encoder, progress=progress
+        )
     status = Status.FAILED if missing else Status.OK
     with model:
         for number, file in enumerate(files):

@@ -1,0 +1,93 @@
+"""Encoders from outside: something else computes Whisper's encoder, whispyx everything behind it.
+
+>>> model = whispyx.Model("base", encoder="openvino")  # doctest: +SKIP
+
+An encoder is a callable that turns the log-mel spectrogram of a window, float32 (n_mels, 2 * n_ctx), into float32
+(n_ctx, n_audio_state). It may be called by several threads at once, one per running job. `OpenVinoEncoder` and
+`CoreMlEncoder` are more than that: they have the methods of `SessionEncoder`, so that each job has a session of its own
+that keeps to the job's threads and can be stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+
+from whispyx.errors import ParamsError
+
+from .coreml import CoreMlEncoder
+from .openvino import OpenVinoEncoder
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float32]
+    EncoderLike: TypeAlias = Callable[[Floats], Floats] | "SessionEncoder" | str | os.PathLike[str]
+
+__all__ = ["CoreMlEncoder", "OpenVinoEncoder", "Session", "SessionEncoder", "plan", "resolve"]
+
+SUFFIXES: Final[dict[str, Any]] = {".xml": OpenVinoEncoder, ".mlmodelc": CoreMlEncoder, ".mlpackage": CoreMlEncoder}
+KINDS: Final[dict[str, Any]] = {"openvino": OpenVinoEncoder, "coreml": CoreMlEncoder}
+
+
+class Session(Protocol):
+    """An encoder as one job uses it."""
+
+    def run(self, mel: Floats, n_threads: int, stop: Callable[[], bool]) -> Floats | None:
+        """Return the output for a window, float32 (n_ctx, n_audio_state); None when `stop()` became true before."""
+
+    def close(self) -> None:
+        """Let go of what the session holds."""
+
+
+@runtime_checkable
+class SessionEncoder(Protocol):
+    """An encoder that opens a session for each job. `name`, if it has one, is what it is called in messages."""
+
+    def whispyx_check(self, n_mels: int, n_audio_ctx: int, n_audio_state: int) -> None:
+        """Raise ParamsError for a model of another shape."""
+
+    def whispyx_session(self, n_mels: int, n_audio_ctx: int, n_audio_state: int) -> Session:
+        """Open a session."""
+
+
+def resolve(encoder: EncoderLike, model: str | bytes | bytearray | memoryview) -> Any:
+    """Return the encoder that is meant.
+
+    Parameters
+    ----------
+    encoder
+        "openvino" or "coreml", with a device behind a colon if it is not to be the default one ("openvino:GPU"): the
+        encoder of `model`. A path: the file of an encoder. Anything else is an encoder already.
+    model
+        Path or content of the model file.
+
+    Raises
+    ------
+    ParamsError
+        A name or a kind of file that is not known.
+    ModelError, BackendError
+        The encoder cannot be had.
+    """
+    if not isinstance(encoder, (str, os.PathLike)):
+        return encoder
+    text = os.fspath(encoder)
+    kind, _, device = text.partition(":")
+    if isinstance(encoder, str) and kind in KINDS:
+        return KINDS[kind].for_model(model, *([device] if device else []))
+    suffix = os.path.splitext(text.rstrip(os.sep))[1].lower()
+    if suffix not in SUFFIXES:
+        raise ParamsError(
+            f"{text!r} names no encoder: it can be {' or '.join(KINDS)} (with a device: openvino:GPU), or a file ending"
+            f" in {', '.join(SUFFIXES)}"
+        )
+    return SUFFIXES[suffix](text)
+
+
+def plan(encoder: Any, n_threads: int, n_jobs: int) -> None:
+    """Tell an encoder what will be asked of it, if it wants to know: jobs side by side, and the threads of each."""
+    wants = getattr(encoder, "whispyx_plan", None)
+    if wants is not None:
+        wants(n_threads, n_jobs)
