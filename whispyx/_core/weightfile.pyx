@@ -59,7 +59,7 @@ cdef class WeightFile:
             return out
         to_float = ggml_get_type_traits(<ggml_type>record.type).to_float
         if to_float == NULL:
-            raise ModelFormatError(f"{self.name}: {name} has type number {record.type}, which nothing turns into floats")
+            raise ModelFormatError(f"{self.name}: {name} has type number {record.type}, which is no kind of floats")
         raw = <char *>malloc(record.n_bytes)
         if raw == NULL:
             raise MemoryError
