@@ -492,10 +492,9 @@ def transcribe(
         As `Model` and `Model.transcribe`.
     """
     if isinstance(model, Model):
-        if backend is not None:
-            raise TypeError("the model given has its backend already: leave backend out")
-        if encoder is not None:
-            raise TypeError("the model given has its encoder already: leave encoder out")
+        for name, value in (("backend", backend), ("encoder", encoder)):
+            if value is not None:
+                raise TypeError(f"the model given has its {name} already: leave {name} out")
         return model.transcribe(audio, language, **keywords)
     with Model(model, backend, encoder=encoder) as opened:
         return opened.transcribe(audio, language, **keywords)
