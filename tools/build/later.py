@@ -25,7 +25,7 @@ from tools.build.config import BuildConfig
 from tools.build.locking import one_at_a_time
 from tools.build.native import install_file
 from tools.build.plugin import Compilation
-from tools.build.plugins import lacking, manifest_of
+from tools.build.plugins import lacking, manifest_of, numbered
 from tools.build.shared import manifest
 
 __all__ = ["Request", "build", "main"]
@@ -91,15 +91,13 @@ def build(request: Request) -> None:
     _require(backend, request.settings)
     _require_writable(request.into)
     _require_writable(request.cache)
-    request.cache.mkdir(parents=True, exist_ok=True)
-    with one_at_a_time(request.cache / ".lock", lambda: _tell(step="waiting for another build to end")):
-        _build(request, backend, config)
+    _build(request, backend, config)
 
 
 def _check(backend: manifest.Manifest, settings: Mapping[str, str]) -> None:
     if not backend.build.targets:
-        ways = [f"{probe.what}: {probe.hint or 'pip install ' + probe.pypi}" for probe in backend.run.probes]
-        raise BuildError(f"{backend.name} has nothing to compile: {backend.description}. {' '.join(ways)}")
+        ways = [probe.hint or f"pip install {probe.pypi}" for probe in backend.run.probes]
+        raise BuildError(f"{backend.name} is no plugin to compile: {backend.description}. It needs: {'; '.join(ways)}")
     for name in settings:
         if not _OPTION.fullmatch(name):
             raise BuildError(f"'{name}' is not the name of a CMake option.")
@@ -111,8 +109,7 @@ def _require(backend: manifest.Manifest, settings: Mapping[str, str]) -> None:
     """Raise BuildError with all that is missing at once."""
     found = lacking(backend, settings)
     if found:
-        things = "Something is missing" if len(found) == 1 else f"{len(found)} things are missing"
-        raise BuildError(f"{things} to build {backend.name}. {' '.join(found)}")
+        raise BuildError(f"{backend.name} cannot be built here yet. {numbered(found)}")
 
 
 def _require_writable(folder: Path) -> None:
@@ -126,11 +123,6 @@ def _require_writable(folder: Path) -> None:
 
 
 def _build(request: Request, backend: manifest.Manifest, config: BuildConfig) -> None:
-    kept = request.cache / "log"
-    kept.mkdir(exist_ok=True)
-    log = kept / f"{backend.name}.log"
-    log.write_text("", encoding="utf-8")
-    tree = _source(request.cache, config)
     job = Compilation(
         backend,
         config,
@@ -139,20 +131,29 @@ def _build(request: Request, backend: manifest.Manifest, config: BuildConfig) ->
         tell=lambda words: _tell(step=words),
         settings=request.settings,
     )
-    libraries, beside = job.run(_folder(request, tree), tree, _logged(log), request.jobs or config.jobs)
-    # What is linked to comes first: a plugin that is there can be loaded.
-    made = [install_file(path, request.into / path.name) for path in (*beside, *libraries)]
+    # What all builds share is held for as long as it takes to fetch; a compilation of hours holds only its own folder.
+    with one_at_a_time(request.cache / ".lock", lambda: _tell(step="waiting for another build to fetch what it needs")):
+        ready = job.prepare()
+        tree = _source(request.cache, config)
+    folder = _folder(request, tree)
+    folder.parent.mkdir(exist_ok=True)
+    log = folder.with_suffix(".log")
+    with one_at_a_time(folder.with_suffix(".lock"), lambda: _tell(step="waiting for another build of it to end")):
+        log.write_text("", encoding="utf-8")
+        libraries = job.run(ready, folder, tree, _logged(log), request.jobs or config.jobs)
+        # What is linked to comes first: a plugin that is there can be loaded.
+        made = [install_file(path, request.into / path.name) for path in (*ready.beside, *libraries)]
     record = {
         "name": backend.name,
         "files": [path.name for path in libraries],
-        "beside": [path.name for path in beside],
+        "beside": [path.name for path in ready.beside],
         "ggml": vendor.read_pin().ggml_version,
         "settings": dict(request.settings),
         "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
     note = request.into / f"{backend.name}.build.json"
     note.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    _tell(made={"name": backend.name, "files": [str(path) for path in made[len(beside) :]], "log": str(log)})
+    _tell(made={"name": backend.name, "files": [str(path) for path in made[len(ready.beside) :]], "log": str(log)})
 
 
 def _source(cache: Path, config: BuildConfig) -> Path:

@@ -85,8 +85,9 @@ def build(config: BuildConfig, tree: Path) -> Native:
     for backend in backends:
         if backend.kind != "CPU":
             job = Compilation(backend, config, base, ROOT / "build" / "packages", _say, settings={})
-            libraries, beside = job.run(BUILD.with_name(f"native-{backend.name}"), tree, _run, config.jobs)
-            made += [*libraries, *beside]
+            ready = job.prepare()
+            made += job.run(ready, BUILD.with_name(f"native-{backend.name}"), tree, _run, config.jobs)
+            made += ready.beside
     every = {BASE: base, "LICENSE.ggml": tree / "LICENSE"} | {f"plugins/{path.name}": path for path in made}
     return Native(every, workshop.libraries)
 

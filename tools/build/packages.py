@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def folder_of(module: str) -> Path | None:
 
 
 def provide(requirement: str, store: Path, *, offline: bool) -> None:
-    """Make a package importable in this process, fetched with pip into a folder below `store` unless it is there.
+    """Make a package importable here and its programs found; fetch it with pip into `store` unless it lies there.
 
     Raises
     ------
@@ -37,7 +38,8 @@ def provide(requirement: str, store: Path, *, offline: bool) -> None:
         It cannot be fetched; with what to do.
     """
     name = re.split(r"[^A-Za-z0-9._-]", requirement)[0]
-    folder = store / f"{name}-{hashlib.sha256(requirement.encode()).hexdigest()[:8]}"
+    kind = hashlib.sha256(f"{requirement} {sysconfig.get_platform()}".encode()).hexdigest()[:8]
+    folder = store / f"{name}-{kind}"
     if not folder.is_dir():
         if offline:
             raise BuildError(
@@ -54,6 +56,8 @@ def provide(requirement: str, store: Path, *, offline: bool) -> None:
             shutil.rmtree(scratch, ignore_errors=True)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
+    # Programs in it, such as ninja.
+    os.environ["PATH"] = os.pathsep.join(filter(None, [str(folder / "bin"), os.environ.get("PATH")]))
 
 
 def _fetch(requirement: str, folder: Path) -> None:

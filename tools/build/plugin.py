@@ -12,7 +12,17 @@ from tools.build.config import BuildConfig
 from tools.build.plugins import plan_of
 from tools.build.shared import manifest
 
-__all__ = ["Compilation"]
+__all__ = ["Compilation", "Ready"]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a compilation works with: programs, CMake options that name packages, libraries to put beside the plugin."""
+
+    cmake: str
+    ninja: str
+    options: Mapping[str, str]
+    beside: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -40,17 +50,21 @@ class Compilation:
     tell: Callable[[str], None]
     settings: Mapping[str, str]
 
-    def run(self, folder: Path, tree: Path, step: Step, jobs: int) -> tuple[list[Path], list[Path]]:
-        """Compile in the build `folder`; return the plugin's libraries and those that belong beside them."""
-        chosen = plan_of(self.backend, self.config)
+    def prepare(self) -> Ready:
+        """Find, or fetch, the programs and packages."""
         cmake, ninja = self._program("cmake"), self._program("ninja")
+        return Ready(cmake, ninja, self._packages(), tuple(self._beside()))
+
+    def run(self, ready: Ready, folder: Path, tree: Path, step: Step, jobs: int) -> list[Path]:
+        """Compile in the build `folder`; return the plugin's libraries."""
+        chosen = plan_of(self.backend, self.config)
         # What ggml would switch on by itself is made where it is asked for, and not along with every other.
-        options = {"GGML_CPU": "OFF", "GGML_BLAS": "OFF", "GGML_METAL": "OFF", **self._packages(), **chosen.options, **self.settings}
-        options["WHISPYX_BASE"] = str(self.base)
-        workshop = Workshop(folder, tree, cmake, ninja, step, self.config.build_type)
+        options = {"GGML_CPU": "OFF", "GGML_BLAS": "OFF", "GGML_METAL": "OFF"}
+        options |= {**ready.options, **chosen.options, **self.settings, "WHISPYX_BASE": str(self.base)}
+        workshop = Workshop(folder, tree, ready.cmake, ready.ninja, step, self.config.build_type)
         workshop.configure(options, self.backend.name)
         workshop.compile(chosen.targets, jobs, self.backend.name)
-        return [workshop.plugin(target) for target in chosen.targets], self._beside()
+        return [workshop.plugin(target) for target in chosen.targets]
 
     def _program(self, name: str) -> str:
         found = program(name)

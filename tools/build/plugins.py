@@ -14,7 +14,7 @@ from tools.build.compiling import require_compiler
 from tools.build.config import BuildConfig
 from tools.build.shared import manifest, probes
 
-__all__ = ["PluginPlan", "chosen", "cpu_flags", "lacking", "manifest_of", "plan_of"]
+__all__ = ["PluginPlan", "chosen", "cpu_flags", "lacking", "manifest_of", "numbered", "plan_of"]
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def chosen(config: BuildConfig) -> tuple[manifest.Manifest, ...]:
     for backend in named:
         missing = lacking(backend) if backend.build.probes else []
         if missing or not backend.build.targets:
-            reason = " ".join(missing) or "it has nothing to compile."
-            raise BuildError(f"WHISPYX_BUILD_BACKENDS names {backend.name}, which cannot be built here: {reason}")
+            reason = numbered(missing) or "It has nothing to compile."
+            raise BuildError(f"WHISPYX_BUILD_BACKENDS names {backend.name}, which cannot be built here. {reason}")
     return tuple(named)
 
 
@@ -84,7 +84,7 @@ def _possible(name: str) -> manifest.Manifest | None:
         return None
     missing = lacking(backend) if backend.build.probes else []
     if missing:
-        print(f"whispyx build: {name} is not built: {' '.join(missing)}", flush=True)
+        print(f"whispyx build: {name} is not built. {numbered(missing)}", flush=True)
     return None if missing else backend
 
 
@@ -94,7 +94,14 @@ def lacking(backend: manifest.Manifest, settings: Mapping[str, str] | None = Non
         require_compiler(python=False)
     except BuildError as error:
         return [str(error)]  # headers and libraries are looked for with the compiler
-    return [f"{missing}." for missing in probes.missing(backend.build.probes, settings)]
+    return [str(missing) for missing in probes.missing(backend.build.probes, settings)]
+
+
+def numbered(missing: list[str]) -> str:
+    """Return what is missing as one paragraph."""
+    if len(missing) < 2:
+        return "".join(missing)
+    return f"{len(missing)} things are missing. " + " ".join(f"({i}) {text}." for i, text in enumerate(missing, 1))
 
 
 def manifest_of(name: str, asked: str = "There is no backend") -> manifest.Manifest:

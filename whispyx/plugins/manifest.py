@@ -36,11 +36,11 @@ __all__ = [
 
 KINDS: Final = ("CPU", "GPU", "ACCEL", "ENCODER")
 STATES: Final = {
-    "run": "built and run here",
-    "compiled": "compiled here, not run",
+    "run": "built and run",
+    "compiled": "compiled, not run",
     "recipe": "recipe only",
 }
-"""How far a backend was proven, in words for tables."""
+"""How far we proved a backend, in words for tables."""
 NEEDS: Final = ("program", "header", "library", "python", "pkgconfig", "platform", "variable")
 """What a probe can look for."""
 
@@ -63,7 +63,7 @@ class Probe:
         What is looked for: a program, a header as in ``#include``, a library as in ``-l`` or a SONAME, an importable
         package, a package of pkg-config, a platform as in `sys.platform`, or an environment variable that must be set.
     places : tuple of str
-        For a program: folders to look in beside PATH. ``$NAME`` at their start is an environment variable.
+        Folders to look in, too, for a program, header or library; ``$NAME`` in one is an environment variable.
     unless : str
         A CMake option; when the user sets it, this is not looked for.
     debian, pypi : str

@@ -35,7 +35,7 @@ class Missing:
     install: str
 
     def __str__(self) -> str:
-        return f"{self.what} ({self.looked_for}): {self.install}"
+        return f"{self.what[0].upper()}{self.what[1:]} ({self.looked_for}): {self.install}"
 
 
 def missing(probes: Iterable[Probe], settings: Mapping[str, str] | None = None) -> list[Missing]:
@@ -58,12 +58,13 @@ def missing(probes: Iterable[Probe], settings: Mapping[str, str] | None = None) 
 def look_for(probe: Probe) -> bool:
     """Return whether what `probe` asks for is here."""
     value = probe.value
+    folders = [path for path in map(os.path.expandvars, probe.places) if "$" not in path]
     if probe.need == "program":
-        return _program(value, probe.places)
+        return any(shutil.which(value, path=path) for path in (None, *folders))
     if probe.need == "header":
-        return _compiles(f"#include <{value}>\n", "-E")
+        return any(Path(folder, value).is_file() for folder in folders) or _compiles(f"#include <{value}>\n", "-E")
     if probe.need == "library":
-        return _library(value)
+        return any(Path(folder, f"lib{value}.so").exists() for folder in folders) or _library(value)
     if probe.need == "python":
         return _importable(value)
     if probe.need == "pkgconfig":
@@ -74,17 +75,17 @@ def look_for(probe: Probe) -> bool:
 
 
 def _looked_for(probe: Probe) -> str:
-    if probe.need == "program":
-        return f"no program {probe.value} on PATH" + "".join(f" or in {place}" for place in probe.places)
     words = {
-        "header": "no header {}",
+        "program": "no program {} on PATH",
+        "header": "the compiler finds no {}",
         "library": "no library {}",
         "python": "no Python package {}",
         "pkgconfig": "pkg-config does not know {}",
         "platform": f"this is {sys.platform}, not {{}}",
         "variable": "the variable {} is not set",
     }
-    return words[probe.need].format(probe.value)
+    places = f", nor is it in {' or '.join(probe.places)}" if probe.places else ""
+    return words[probe.need].format(probe.value) + places
 
 
 def _install(probe: Probe) -> str:
@@ -95,11 +96,6 @@ def _install(probe: Probe) -> str:
         ways.append(f"pip install {probe.pypi}")
     text = ", or ".join(ways)
     return f"{text}; {probe.hint}" if text and probe.hint else text or probe.hint
-
-
-def _program(name: str, places: tuple[str, ...]) -> bool:
-    folders = [os.path.expandvars(place) for place in places]
-    return any(shutil.which(name, path=path) for path in (None, *(f for f in folders if "$" not in f)))
 
 
 def _importable(name: str) -> bool:
