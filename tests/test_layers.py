@@ -20,7 +20,7 @@ LAYERS = (
     ("_core.sampling", "_core.vecmath"),
     ("_core.devices",),
     ("_core.handles", "_core.abort", "_core.hparams", "_core.vocab", "_core.tokenize", "_core.mel", "_core.batch"),
-    ("_core.external",),
+    ("_core.external", "_core.rpc"),
     ("_core.trie", "_core.automaton", "_core.gbnf", "_core.grammar", "_core.regex"),
     ("_core.weights", "_core.kvcache", "_core.results"),
     ("_core.loader", "_core.params", "_core.prompt", "_core.sequence", "_core.suppress"),
@@ -48,7 +48,7 @@ ONLY = {
     "models": ("errors", "constants", "languages", "_version", "models.*"),
     "plugins": (
         *("errors", "fallback", "constants", "languages", "_version", "plugins.*"),
-        *("_core", "_core.base", "_core.devices", "_core.optest"),
+        *("_core", "_core.base", "_core.devices", "_core.optest", "_core.rpc"),
     ),
 }
 

@@ -19,6 +19,8 @@ cdef class Context:
     cdef readonly object encoder      # what encodes for every state instead of the model itself, or None
     cdef readonly bint closed
     cdef readonly tuple aheads        # alignment heads, (layer, head) pairs of the decoder in ascending order
+    cdef object reloading             # lock
     cdef int check_open(self) except -1
     cdef bint _load(self, Source opened, bint fallback, object progress) except -1
     cdef int _fell_back(self, object fallback) except -1
+    cdef Weights usable_weights(self)

@@ -2,15 +2,19 @@
 
 from whispyx._core.loader cimport Loaded, load
 from whispyx._core.source cimport Source
+from whispyx._core.weights cimport Weights
 from whispyx._ggml.ggml cimport ggml_time_us
 
 import logging
 import os
+import threading
 
 import whispyx._core.log  # noqa: F401 - routes ggml's lines to logging before the first of them
 from whispyx._core.devices import select
+from whispyx._core.hparams import FIELDS
 from whispyx._core.source import open_source
-from whispyx.errors import BackendUnsupportedError, ComputeMemoryError, DeviceError, ParamsError, StateError
+from whispyx.errors import (BackendUnsupportedError, ComputeMemoryError, DeviceError, ModelFormatError, ParamsError,
+                            StateError)
 from whispyx.fallback import Fallback, remember
 
 log = logging.getLogger("whispyx.devices")
@@ -109,6 +113,7 @@ cdef class Context:
     def __cinit__(self):
         self.aheads = self.fallbacks = ()
         self.placement_of = {}
+        self.reloading = threading.Lock()
 
     cdef int check_open(self) except -1:
         if self.hparams is None:
@@ -116,6 +121,30 @@ cdef class Context:
         if self.closed:
             raise StateError("the model is closed")
         return 0
+
+    cdef Weights usable_weights(self):
+        """Return the weights. Those that a device has lost are read again, where the file is known."""
+        cdef Loaded loaded
+        cdef Source opened
+        if self.weights is None:
+            return None
+        with self.reloading:
+            try:
+                self.weights.watch.check()
+                return self.weights
+            except DeviceError:
+                if self.path is None:
+                    raise
+            opened = open_source(self.path)
+            try:
+                loaded = load(opened, self.device_list, None, self.encoder)
+            finally:
+                opened.close()
+            differ = [name for name in FIELDS if getattr(loaded.hparams, name) != getattr(self.hparams, name)]
+            if loaded.weights is None or differ:
+                raise ModelFormatError(f"{self.path} has changed since the model was loaded: load it anew")
+            self.weights = loaded.weights
+            return self.weights
 
     @property
     def devices(self) -> tuple[str, ...]:

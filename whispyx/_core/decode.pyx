@@ -76,12 +76,13 @@ cdef int set_inputs(State state, DecoderGraph * graph, int n_kv, int32_t * outpu
     cdef Batch batch = state.batch
     cdef size_t n = batch.n_tokens
     fill_mask(batch, state.kv_self, n_kv, state.mask)
-    ggml_backend_tensor_set(graph.token, batch.token, 0, n * sizeof(int32_t))
-    ggml_backend_tensor_set(graph.pos, batch.pos, 0, n * sizeof(int32_t))
-    ggml_backend_tensor_set(graph.slot, state.slots, 0, n * sizeof(int64_t))
-    ggml_backend_tensor_set(graph.mask, state.mask, 0, n * n_kv * sizeof(uint16_t))
-    if graph.output != NULL:
-        ggml_backend_tensor_set(graph.output, outputs, 0, batch.n_outputs * sizeof(int32_t))
+    with nogil:
+        ggml_backend_tensor_set(graph.token, batch.token, 0, n * sizeof(int32_t))
+        ggml_backend_tensor_set(graph.pos, batch.pos, 0, n * sizeof(int32_t))
+        ggml_backend_tensor_set(graph.slot, state.slots, 0, n * sizeof(int64_t))
+        ggml_backend_tensor_set(graph.mask, state.mask, 0, n * n_kv * sizeof(uint16_t))
+        if graph.output != NULL:
+            ggml_backend_tensor_set(graph.output, outputs, 0, batch.n_outputs * sizeof(int32_t))
     return 0
 
 
@@ -138,9 +139,10 @@ cdef int run_decoder(State state, int n_threads, const Head * heads, int n_heads
         with nogil:
             for i in range(n_heads):
                 ggml_backend_tensor_get(graph.watched[i], watched + i * n, 0, n * sizeof(float))
-        return 0
+        return state.watch.check()
     with nogil:
         ggml_backend_tensor_get(graph.logits, state.logit_rows, 0, <size_t>n_outputs * state.hp.n_vocab * sizeof(float))
+    state.watch.check()
     state.n_logits = n_outputs
     return 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 
 cimport cython
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
 
 from whispyx._core.log cimport last_line
 from whispyx._ggml.ggml_backend cimport (
@@ -38,6 +38,7 @@ from whispyx.errors import (
     BackendLoadError,
     BackendNotFoundError,
     BackendUnsupportedError,
+    DeviceError,
     ParamsError,
     StateError,
 )
@@ -124,6 +125,24 @@ cdef class Device:
             ggml_backend_dev_memory(self.dev, &free, &total)
         return free, total
 
+    def error(self) -> str | None:
+        """Return why the device cannot be used now, in the plugin's words; None when nothing speaks against it."""
+        cdef const char * why = NULL
+        self.check()
+        if self.error_fn != NULL:
+            with nogil:
+                why = self.error_fn(self.dev)
+        return None if why == NULL else text(why)
+
+    def losses(self) -> int:
+        """Return how often everything in the device's memory was lost; 0 when the plugin does not say."""
+        cdef uint64_t n = 0
+        self.check()
+        if self.losses_fn != NULL:
+            with nogil:
+                n = self.losses_fn(self.dev)
+        return n
+
     def features(self) -> dict[str, str]:
         """Return what the plugin says about itself, for example ``{"AVX2": "1"}``; empty when it says nothing."""
         cdef ggml_backend_get_features_t ask = <ggml_backend_get_features_t>self.proc(b"ggml_backend_get_features")
@@ -136,6 +155,54 @@ cdef class Device:
             result[text(item.name)] = text(item.value)
             item += 1
         return result
+
+
+cdef class Watch:
+    """Tells whether what was put into the memory of some devices is still there.
+
+    Most devices are there or the process is not. One on another machine, or behind a driver that is started again, can
+    go: its plugin then computes nothing, gives zeros when it is read, and says so if it is asked.
+    """
+
+    @staticmethod
+    cdef Watch of(list devices):
+        cdef Watch self = Watch.__new__(Watch)
+        cdef Device device
+        self.devices, self.losses = [], []
+        for device in devices:
+            if device.error_fn != NULL or device.losses_fn != NULL:
+                self.devices.append(device)
+                self.losses.append(device.losses())
+        return self
+
+    cdef int check(self) except -1:
+        """Raise DeviceError if a device has gone, or has come back without what it held."""
+        cdef Device device
+        cdef Py_ssize_t i
+        for i in range(len(self.devices)):
+            device = self.devices[i]
+            if device.losses() != self.losses[i]:
+                raise DeviceError(f"device {device.name} was lost, and everything in its memory: "
+                                  f"{device.error() or 'it is back, but empty'}")
+            if device.losses_fn == NULL and (why := device.error()) is not None:
+                raise DeviceError(f"device {device.name} has failed: {why}")
+        return 0
+
+    cdef bint broken(self):
+        """Whether `check` raises."""
+        try:
+            self.check()
+        except DeviceError:
+            return True
+        return False
+
+
+cdef str device_error(ggml_backend_dev_t dev):
+    """Return why a device cannot be used now; None when nothing speaks against it."""
+    for device in table:
+        if (<Device>device).dev == dev:
+            return device.error()
+    return None
 
 
 cdef str text(const char * value):
@@ -161,7 +228,7 @@ cdef int check_device(ggml_backend_dev_t dev, size_t i) except -1:
     return 0
 
 
-def register_backend(reg_address: int, plugin: str, path: str) -> tuple[Device, ...]:
+def register_backend(reg_address: int, plugin: str, path: str, first: int = 0) -> tuple[Device, ...]:
     """Add the devices of a plugin to the table.
 
     Parameters
@@ -172,6 +239,8 @@ def register_backend(reg_address: int, plugin: str, path: str) -> tuple[Device, 
         Name of the plugin, in lower case.
     path : str
         File the plugin was loaded from.
+    first : int
+        Index of its first device, when the plugin has registered others before.
 
     Returns
     -------
@@ -188,10 +257,10 @@ def register_backend(reg_address: int, plugin: str, path: str) -> tuple[Device, 
         The plugin breaks ggml's interface, or one of its devices has a name that is taken.
     """
     with registering:
-        return add(reg_address, plugin, path)
+        return add(reg_address, plugin, path, first)
 
 
-cdef tuple add(uintptr_t address, str plugin, str path):
+cdef tuple add(uintptr_t address, str plugin, str path, int first):
     global table
     cdef reg_layout * layout = <reg_layout *>address
     cdef ggml_backend_reg_t reg = <ggml_backend_reg_t>address
@@ -226,8 +295,10 @@ cdef tuple add(uintptr_t address, str plugin, str path):
         device.description = text(ggml_backend_dev_description(dev))
         device.kind = KINDS.get(<int>ggml_backend_dev_type_(dev))
         device.backend = plugin
-        device.index = <int>i
+        device.index = first + <int>i
         device.plugin_path = path
+        device.error_fn = <device_error_t>ggml_backend_reg_get_proc_address(reg, b"whispyx_device_error")
+        device.losses_fn = <device_losses_t>ggml_backend_reg_get_proc_address(reg, b"whispyx_device_losses")
         if not device.name or device.kind is None:
             raise BackendLoadError(f"its device {i} has no name or an unknown type")
         other = taken.setdefault(device.name.casefold(), device)

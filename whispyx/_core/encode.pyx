@@ -113,7 +113,8 @@ cdef int fill_cross(State state, const float[:, ::1] encoder, int n_threads) exc
     graph = build_cross(state.meta_cross.ptr, state.weights, x, state.kv_cross, state.hp.n_text_layer,
                         state.hp.n_text_head, state.flash)
     state.alloc(state.sched_cross, graph, "the cross-attention cache's graph")
-    ggml_backend_tensor_set(x, &encoder[0, 0], 0, <size_t>encoder.shape[0] * encoder.shape[1] * sizeof(float))
+    with nogil:
+        ggml_backend_tensor_set(x, &encoder[0, 0], 0, <size_t>encoder.shape[0] * encoder.shape[1] * sizeof(float))
     return state.compute(state.sched_cross, graph, n_threads)
 
 

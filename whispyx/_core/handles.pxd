@@ -1,4 +1,4 @@
-from whispyx._core.devices cimport Device
+from whispyx._core.devices cimport Device, Watch
 from whispyx._ggml.ggml cimport ggml_abort_callback, ggml_cgraph, ggml_context, ggml_threadpool_t
 from whispyx._ggml.ggml_backend cimport (
     ggml_backend_buffer_t,
@@ -61,3 +61,6 @@ cdef class Sched:
     cdef dict placement(self, ggml_cgraph * graph)
     @staticmethod
     cdef Sched create(list backends, size_t graph_size)
+
+
+cdef int no_room(Sched sched, Watch watch, str what) except -1

@@ -7,7 +7,7 @@ closes. Who holds a handle keeps alive what it depends on (a scheduler its backe
 
 from posix.unistd cimport getpid
 
-from whispyx._core.devices cimport Device
+from whispyx._core.devices cimport Device, Watch, device_error
 from whispyx._core.log cimport last_line
 from whispyx._ggml.ggml cimport (
     GGML_OP_NONE,
@@ -41,6 +41,7 @@ from whispyx._ggml.ggml_backend cimport (
     ggml_backend_buffer_is_host,
     ggml_backend_buffer_name,
     ggml_backend_buffer_set_usage,
+    ggml_backend_buft_get_device,
     ggml_backend_dev_init,
     ggml_backend_free,
     ggml_backend_sched_free,
@@ -187,6 +188,9 @@ cdef class Buffer:
             need = ggml_backend_alloc_ctx_tensors_from_buft_size(meta.ptr, buft)
             self.ptr = ggml_backend_alloc_ctx_tensors_from_buft(meta.ptr, buft)
         if self.ptr == NULL:
+            why = device_error(ggml_backend_buft_get_device(buft))
+            if why is not None:
+                raise DeviceError(f"no memory for {what}: {why}")
             raise ComputeMemoryError(f"no memory for {what}: {need / 1e6:.1f} MB were asked for", log=last_line())
         ggml_backend_buffer_set_usage(self.ptr, usage)
         if ggml_backend_buffer_is_host(self.ptr):
@@ -199,7 +203,8 @@ cdef class Buffer:
 
     cdef void close(self) noexcept:
         if self.ptr != NULL:
-            ggml_backend_buffer_free(self.ptr)
+            with nogil:     # a device may be far away
+                ggml_backend_buffer_free(self.ptr)
             self.ptr = NULL
             _live["buffer"] -= 1
 
@@ -217,7 +222,9 @@ cdef class Backend:
         with nogil:
             self.ptr = ggml_backend_dev_init(device.dev, NULL)
         if self.ptr == NULL:
-            raise DeviceError(f"device {device.name} could not be started", log=last_line())
+            why = device.error()
+            raise DeviceError(f"device {device.name} could not be started{'' if why is None else f': {why}'}",
+                              log=last_line() if why is None else None)
         self.device = device
         self.set_n_threads = <ggml_backend_set_n_threads_t>device.proc(b"ggml_backend_set_n_threads")
         self.set_abort_callback = <ggml_backend_set_abort_callback_t>device.proc(b"ggml_backend_set_abort_callback")
@@ -226,7 +233,8 @@ cdef class Backend:
 
     cdef void close(self) noexcept:
         if self.ptr != NULL:
-            ggml_backend_free(self.ptr)
+            with nogil:
+                ggml_backend_free(self.ptr)
             self.ptr = NULL
             _live["backend"] -= 1
 
@@ -354,9 +362,20 @@ cdef class Sched:
 
     cdef void close(self) noexcept:
         if self.ptr != NULL:
-            ggml_backend_sched_free(self.ptr)
+            with nogil:
+                ggml_backend_sched_free(self.ptr)
             self.ptr = NULL
             _live["sched"] -= 1
 
     def __dealloc__(self):
         self.close()
+
+
+cdef int no_room(Sched sched, Watch watch, str what) except -1:
+    """Raise what it means that a scheduler got no memory."""
+    cdef Backend backend
+    watch.check()
+    for backend in sched.backends:
+        if (why := backend.device.error()) is not None:
+            raise DeviceError(f"no memory for {what}: {why}")
+    raise ComputeMemoryError(f"no memory for {what}", log=last_line())

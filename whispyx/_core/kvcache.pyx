@@ -82,7 +82,8 @@ cdef class KvCache:
         self.buffer = Buffer.for_tensors(self.meta, ggml_backend_get_default_buffer_type(backend.ptr),
                                          GGML_BACKEND_BUFFER_USAGE_ANY, what)
         # Rows that were never written are attended with weight 0; they must not hold NaN.
-        ggml_backend_buffer_clear(self.buffer.ptr, 0)
+        with nogil:
+            ggml_backend_buffer_clear(self.buffer.ptr, 0)
         self.clear()
         return self
 

@@ -13,7 +13,7 @@ from libc.stdlib cimport free, malloc
 
 import numpy as np
 
-from whispyx._core.devices cimport Device
+from whispyx._core.devices cimport Device, Watch
 from whispyx._core.external cimport check_external
 from whispyx._core.handles cimport Buffer, Meta
 from whispyx._core.hparams cimport HParams
@@ -45,6 +45,7 @@ from whispyx._ggml.ggml_backend cimport (
     ggml_backend_buffer_is_host,
     ggml_backend_dev_buffer_type,
     ggml_backend_dev_supports_op,
+    ggml_backend_tensor_get,
     ggml_backend_tensor_set,
 )
 
@@ -250,6 +251,7 @@ cdef Weights place(Source source, list records, list devices, list fallbacks):
     What the first device cannot hold for that reason is added to `fallbacks`.
     """
     cdef Weights weights = Weights.__new__(Weights)
+    weights.watch = Watch.of(devices)
     cdef Record record
     cdef Device device
     cdef Meta meta, scratch = Meta.create(3 * len(devices) * len(records), 0)
@@ -301,6 +303,7 @@ cdef Weights place(Source source, list records, list devices, list fallbacks):
 cdef int read_data(Source source, list records, Weights weights, object progress) except -1:
     cdef Record record
     cdef ggml_tensor * tensor
+    cdef ggml_tensor * far = NULL
     cdef char * staging = NULL
     cdef size_t at, n
     try:
@@ -314,15 +317,21 @@ cdef int read_data(Source source, list records, Weights weights, object progress
                     staging = <char *>malloc(STAGING_BYTES)
                     if staging == NULL:
                         raise MemoryError
-                at = 0
+                at, far = 0, tensor
                 while at < record.n_bytes:
                     n = min(<size_t>STAGING_BYTES, record.n_bytes - at)
                     source.read(staging, n, record.name)
                     with nogil:
                         ggml_backend_tensor_set(tensor, staging, at, n)
                     at += n
+                weights.watch.check()
             if progress is not None:
                 progress(source.pos, source.size)
+        if far != NULL:
+            # Nobody waits for what is written. What can be read has arrived, and all before it.
+            with nogil:
+                ggml_backend_tensor_get(far, staging, 0, 4)
+            weights.watch.check()
     finally:
         free(staging)
     return 0

@@ -35,7 +35,7 @@ from whispyx._core.vecmath cimport probability_of
 from whispyx._core.params import temperatures
 from whispyx._core.prompt import start as start_history, task_tokens
 from whispyx._core.vad.prepass import find_speech
-from whispyx.errors import (Aborted, AudioError, ComputeError, ComputeMemoryError, ParamsError, StateError,
+from whispyx.errors import (Aborted, AudioError, ComputeError, ComputeMemoryError, DeviceError, ParamsError, StateError,
                             WhispyxError, error_for)
 from whispyx.languages import CODES, lang_id
 
@@ -144,7 +144,7 @@ cdef class FullRun:
         try:
             self._run_phase(phase)
         except WhispyxError as error:
-            if error.code is None and (phase == VAD or isinstance(error, (Aborted, ComputeError))):
+            if error.code is None and (phase == VAD or isinstance(error, (Aborted, ComputeError, DeviceError))):
                 error.code, error.where = FAILED_IN.get(<int>phase), "whisper_full"
             raise
         return 0

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t, uint16_t
 from whispyx._core.abort cimport AbortPoll
 from whispyx._core.batch cimport Batch
 from whispyx._core.context cimport Context
+from whispyx._core.devices cimport Watch
 from whispyx._core.external cimport External
 from whispyx._core.graph.encoder cimport EncoderGraph
 from whispyx._core.handles cimport Backend, Meta, Sched, ThreadPool
@@ -24,6 +25,7 @@ cdef class State:
     cdef HParams hp
     cdef Weights weights
     cdef list backends
+    cdef Watch watch                    # of what lies in the devices' memory
     cdef Backend cpu
     cdef Backend main                   # where the caches lie: the first device that is no accelerator
     cdef ThreadPool pool

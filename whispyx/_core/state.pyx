@@ -15,13 +15,14 @@ from whispyx._core.batch cimport Batch
 from whispyx._core.clock cimport now_us
 from whispyx._core.context cimport Context
 from whispyx._core.decode cimport decode_batch, read_tokens
+from whispyx._core.devices cimport Watch
 from whispyx._core.encode cimport encode_window
 from whispyx._core.external cimport open_external
 from whispyx._core.graph.conv cimport ConvGraph, build_conv
 from whispyx._core.graph.cross cimport build_cross
 from whispyx._core.graph.decoder cimport DecoderGraph, build_decoder
 from whispyx._core.graph.encoder cimport build_encoder
-from whispyx._core.handles cimport Backend, Meta, Sched, ThreadPool
+from whispyx._core.handles cimport Backend, Meta, Sched, ThreadPool, no_room
 from whispyx._core.kvcache cimport KvCache, keeps_caches
 from whispyx._core.log cimport last_line
 from whispyx._core.mel cimport MelSpectrogram
@@ -78,9 +79,9 @@ cdef class State:
             raise StateError("the state is made already")
         ctx.check_open()
         self.process = getpid()
-        self.ctx, self.hp, self.weights = ctx, ctx.hparams, ctx.weights
+        self.ctx, self.hp = ctx, ctx.hparams
         self.flash, self.debug = ctx.flash_attn, bool(debug)
-        self.abort = AbortPoll()
+        self.abort, self.watch = AbortPoll(), Watch.of(ctx.device_list)
         self.history = History()
         self.backends = []
         for device in ctx.device_list:
@@ -88,6 +89,7 @@ cdef class State:
             if backend.set_abort_callback != NULL:
                 backend.set_abort_callback(backend.ptr, on_abort, <void *>self.abort)
             self.backends.append(backend)
+        self.weights = ctx.usable_weights()
         self.cpu = self.backends[len(self.backends) - 1]
         if self.weights is None:
             return
@@ -159,9 +161,7 @@ cdef class State:
         sched.check(graph)
         with nogil:
             ok = ggml_backend_sched_reserve(sched.ptr, graph)
-        if not ok:
-            raise ComputeMemoryError(f"no memory for {what}", log=last_line())
-        return 0
+        return 0 if ok else no_room(sched, self.watch, what)
 
     cdef int need_decoders(self, int n) except -1:
         """Make the self cache large enough for n decoders that run side by side.
@@ -200,6 +200,7 @@ cdef class State:
         if self.busy:
             raise StateError("the state is in use: one job at a time; make a state for each thread")
         self.check_process()
+        self.watch.check()
         self.busy = True
         self.n_uses += 1
         self.abort.reset()
@@ -229,7 +230,7 @@ cdef class State:
         with nogil:
             ok = ggml_backend_sched_alloc_graph(sched.ptr, graph)
         if not ok:
-            raise ComputeMemoryError(f"no memory for {what}", log=last_line())
+            no_room(sched, self.watch, what)
         if len(self.backends) > 1 and what not in self.ctx.placement_of:
             self.ctx.placement_of[what] = sched.placement(graph)
         return 0
@@ -239,6 +240,7 @@ cdef class State:
         self.set_threads(n_threads)
         with nogil:
             status = ggml_backend_sched_graph_compute(sched.ptr, graph)
+        self.watch.check()
         if status == GGML_STATUS_SUCCESS:
             return 0
         if status == GGML_STATUS_ABORTED:
@@ -381,7 +383,9 @@ cdef class State:
             raise StateError("the encoder's output was given from outside: the encoder has not run")
         out = np.empty((tensor.ne[1], tensor.ne[0]), dtype=np.float32)
         cdef float[:, ::1] view = out
-        ggml_backend_tensor_get(tensor, &view[0, 0], 0, ggml_nbytes(tensor))
+        with nogil:
+            ggml_backend_tensor_get(tensor, &view[0, 0], 0, ggml_nbytes(tensor))
+        self.watch.check()
         return out
 
     cdef object _read_cross(self, bint keys, int layer):
@@ -391,9 +395,17 @@ cdef class State:
         shape = (self.encoded_ctx, self.hp.n_text_state)
         out = np.empty(shape[::-1] if transposed else shape, dtype=np.uint16)
         cdef uint16_t[:, ::1] view = out
-        ggml_backend_tensor_get(self.kv_cross.k if keys else self.kv_cross.v, &view[0, 0], start * 2, n * 2)
+        cdef ggml_tensor * source = self.kv_cross.k if keys else self.kv_cross.v
+        with nogil:
+            ggml_backend_tensor_get(source, &view[0, 0], start * 2, n * 2)
+        self.watch.check()
         out = out.view(np.float16)
         return out.T.copy() if transposed else out
+
+    @property
+    def lost(self) -> bool:
+        """Whether a device has lost what the state keeps on it: it can do nothing more then but be closed."""
+        return self.watch is not None and self.watch.broken()
 
     @property
     def n_len(self) -> int:

@@ -1,3 +1,4 @@
+from whispyx._core.devices cimport Watch
 from whispyx._core.handles cimport Buffer, Meta
 from whispyx._core.hparams cimport HParams
 from whispyx._ggml.ggml cimport ggml_tensor
@@ -40,6 +41,7 @@ cdef class Weights:
     cdef Norm d_ln
     cdef Layer * decoder
     cdef list metas, buffers        # tensor headers and data, one pair per device
+    cdef Watch watch                # of the devices that hold the data
     cdef dict tensors               # name -> address of the ggml_tensor
     cdef readonly int n_tensors
     cdef readonly bint has_encoder  # False: the encoder's tensors were left in the file

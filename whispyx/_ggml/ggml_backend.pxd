@@ -80,6 +80,7 @@ cdef extern from "ggml-backend.h" nogil:
     bint ggml_backend_supports_buft(ggml_backend_t backend, ggml_backend_buffer_type_t buft)
     ggml_backend_buffer_type_t ggml_backend_buffer_get_type(ggml_backend_buffer_t buffer)
     const char * ggml_backend_buffer_name(ggml_backend_buffer_t buffer)
+    ggml_backend_dev_t ggml_backend_buft_get_device(ggml_backend_buffer_type_t buft)
     bint ggml_backend_dev_supports_op(ggml_backend_dev_t device, const ggml_tensor * op)
 
     size_t ggml_backend_reg_dev_count(ggml_backend_reg_t reg)

@@ -21,7 +21,16 @@ from whispyx.capi._struct import checked_int
 from whispyx.capi.full_params import whisper_full_params
 from whispyx.capi.languages import detect
 from whispyx.capi.objects import default_state, state_in
-from whispyx.errors import Aborted, AudioError, ComputeError, LanguageError, ModelError, ParamsError, WhispyxError
+from whispyx.errors import (
+    Aborted,
+    AudioError,
+    ComputeError,
+    DeviceError,
+    LanguageError,
+    ModelError,
+    ParamsError,
+    WhispyxError,
+)
 from whispyx.languages import lang_id
 
 if TYPE_CHECKING:
@@ -41,6 +50,7 @@ CODES: tuple[tuple[type[WhispyxError], int | None], ...] = (
     (LanguageError, UNKNOWN_LANGUAGE),
     (Aborted, -6),
     (ComputeError, -6),
+    (DeviceError, -6),
     (ParamsError, None),
 )
 """Status for an error that carries none of its own; None: it is the caller's to hear of."""

@@ -10,7 +10,7 @@ from whispyx.capi._arrays import writable
 from whispyx.capi._log import log
 from whispyx.capi._struct import as_text, checked_int, thread_count
 from whispyx.capi.objects import default_state, state_in
-from whispyx.errors import ComputeError, ParamsError, StateError
+from whispyx.errors import ComputeError, DeviceError, ParamsError, StateError
 from whispyx.languages import CODES, LANGUAGES
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def detect(ctx: Context, state: State, frame: int, n_threads: int) -> tuple[int,
         state.encode(frame, n_threads, audio_ctx=0)
         failed = -7
         state.decode([vocab.sot], 0, n_threads)
-    except (ComputeError, StateError) as error:
+    except (ComputeError, DeviceError, StateError) as error:
         log.error("the language cannot be detected: %s", error)
         return failed, None
     scores = state.logits()[-1, vocab.sot + 1 : vocab.sot + 1 + vocab.n_languages].astype(np.float64)

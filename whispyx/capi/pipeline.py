@@ -11,7 +11,7 @@ from whispyx.capi._arrays import floats, token_ids
 from whispyx.capi._log import log
 from whispyx.capi._struct import checked_int, thread_count
 from whispyx.capi.objects import default_state, state_in, state_of
-from whispyx.errors import AudioError, ComputeError, ParamsError, StateError
+from whispyx.errors import AudioError, ComputeError, DeviceError, ParamsError, StateError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -114,7 +114,7 @@ def whisper_encode_with_state(ctx: whisper_context, state: whisper_state, offset
         try:
             with held.clock.encode():
                 core.encode(frame, threads)
-        except (ComputeError, StateError) as error:
+        except (ComputeError, DeviceError, StateError) as error:
             log.error("whisper_encode: %s", error)
             return -1
     return 0
@@ -151,7 +151,7 @@ def whisper_decode_with_state(
         try:
             with held.clock.decode(len(ids)):
                 core.decode(ids, past, threads)
-        except (ComputeError, StateError) as error:
+        except (ComputeError, DeviceError, StateError) as error:
             log.error("whisper_decode: %s", error)
             return 1
     return 0

@@ -94,6 +94,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
         from .openvino_encoder import run_openvino_encoder
 
         return run_openvino_encoder
+    if name == "rpc-server":
+        from .rpc_server import run_rpc_server
+
+        return run_rpc_server
     from . import manage
 
     return {

@@ -10,7 +10,7 @@ from .. import __version__
 from ..model import DEFAULT_MODEL
 from ..options import TranscribeOptions
 from ..writers import formats
-from . import backends
+from . import backends, rpc_server
 from .console import printable
 
 __all__ = ["make_parser", "options_from"]
@@ -73,6 +73,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--type", choices=("f16", "bf16", "f32"), default="f16",
         help="storage of the weights (%(default)s); with f32 whispyx also computes in f32",
     )  # fmt: skip
+
+    rpc_server.add_arguments(command("rpc-server", "let other processes and machines compute on a device of this one"))
 
     fetch = command("fetch", "fetch models by name, if they are not here yet, and print their paths")
     fetch.add_argument("models", nargs="+", metavar="MODEL", help="model name")

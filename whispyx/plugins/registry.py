@@ -9,12 +9,12 @@ from typing import Final
 
 from whispyx._core import devices as table
 from whispyx.errors import BackendError, BackendNotFoundError, BackendUnsupportedError
-from whispyx.plugins import abi, discovery, preload
+from whispyx.plugins import abi, discovery, endpoints, preload
 from whispyx.plugins.discovery import Candidate, Discovery, Problem, Selection, SelectionLike, Wish
 from whispyx.plugins.limits import VARIANT_VARIABLE, Limits
 from whispyx.plugins.report import EXCLUDED, LOADED, OUTSCORED, REFUSED, UNUSED, PluginRecord, Report
 
-__all__ = ["load", "report", "resolve"]
+__all__ = ["add_server", "load", "registration", "report", "resolve"]
 
 log: Final = logging.getLogger("whispyx.plugins")
 
@@ -295,6 +295,8 @@ class Registry:
         return entries
 
     def _open(self, entry: Entry, again: bool) -> None:
+        if again and entry.library is not None and entry.candidate.name == endpoints.PLUGIN:
+            entry.error = None  # a server may have come up since
         if entry.library is not None or (entry.error is not None and not again):
             return
         entry.error = None
@@ -313,7 +315,10 @@ class Registry:
         candidate, library = entry.candidate, entry.library
         assert library is not None
         try:
-            devices = table.register_backend(library.init(), candidate.name, candidate.path)
+            if candidate.name == endpoints.PLUGIN:
+                devices = endpoints.start(library.init(), candidate.path)
+            else:
+                devices = table.register_backend(library.init(), candidate.name, candidate.path)
             if devices[0].backend != candidate.name:
                 raise BackendError(f"it is the same library as plugin {devices[0].backend!r}, which is already loaded")
         except BackendError as error:
@@ -323,6 +328,44 @@ class Registry:
         entry.devices = devices
         self._loaded[candidate.name] = entry
         log.info("loaded plugin %r from %s: %s", candidate.name, candidate.path, ", ".join(d.name for d in devices))
+
+    # A plugin whose devices come one by one.
+
+    def add_server(self, endpoint: str) -> tuple[str, ...]:
+        with self._lock:
+            entry, address = self.registration(endpoints.PLUGIN)
+            path = entry.candidate.path
+            devices = table.register_backend(
+                endpoints.connect(address, endpoint), endpoints.PLUGIN, path, len(entry.devices)
+            )
+            entry.devices += tuple(device for device in devices if device not in entry.devices)
+            entry.error = None
+            self._loaded[endpoints.PLUGIN] = entry
+            return tuple(device.name for device in devices)
+
+    def registration(self, name: str) -> tuple[Entry, int]:
+        """Start the best file of a plugin, without its devices, and return its registration."""
+        limits = Limits.from_env()
+        with self._lock:
+            self._limits = limits
+            entry = self._loaded.get(name)
+            if entry is None:
+                found = self._discover(frozenset({name}))
+                entries = self._open_each(name, found, again=True)
+                usable = [entry for entry in entries if entry.error is None]
+                if not usable:
+                    for entry in entries:
+                        if entry.error is not None:
+                            raise _named(entry.error, entry.candidate)
+                    excluded = (self._entries[c.key].excluded for c in found.candidates if c.name == name)
+                    reason = next(filter(None, excluded), _known(found))
+                    raise BackendNotFoundError(f"there is no plugin {name!r} to be used: {reason}")
+                entry = max(usable, key=_score)
+            assert entry.library is not None
+            try:
+                return entry, entry.library.init()
+            except BackendError as error:
+                raise _named(error, entry.candidate) from error
 
 
 def _score(entry: Entry) -> int:
@@ -389,3 +432,13 @@ def resolve(backend: SelectionLike | None = None) -> tuple[str, ...] | None:
     caller's own rule decides. Raises as `load` does.
     """
     return _registry.load(backend).selected
+
+
+def add_server(endpoint: str) -> tuple[str, ...]:
+    """Add the devices of a server (see `whispyx.plugins.rpc.add_server`)."""
+    return _registry.add_server(endpoint)
+
+
+def registration(name: str) -> int:
+    """Return the registration of a plugin whose devices are not wanted."""
+    return _registry.registration(name)[1]
