@@ -96,6 +96,7 @@ class FakeState:
     def __init__(self, context: FakeContext) -> None:
         self.context = context
         self.closed = False
+        self.lost = False
 
     def close(self) -> None:
         assert not self.closed, "a state was closed twice"
