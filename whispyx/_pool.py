@@ -13,6 +13,9 @@ __all__ = ["StatePool"]
 
 
 class Closable(Protocol):
+    @property
+    def lost(self) -> bool: ...
+
     def close(self) -> None: ...
 
 
@@ -34,15 +37,10 @@ class StatePool(Generic[S]):
         Most states in use at once.
     max_idle : int
         Most unused states kept.
-    sound : callable
-        Whether an unused state can still be used. Its device may have gone while nobody looked.
     """
 
-    def __init__(
-        self, make: Callable[[], S], max_jobs: int, max_idle: int, sound: Callable[[S], bool] = lambda state: True
-    ) -> None:
+    def __init__(self, make: Callable[[], S], max_jobs: int, max_idle: int) -> None:
         self._make = make
-        self._sound = sound
         self._max_jobs = max_jobs
         self._max_idle = max_idle
         self._idle: list[S] = []
@@ -79,9 +77,9 @@ class StatePool(Generic[S]):
         self._mine.depth = depth + 1
         sound = True
         try:
-            if state is not None and not self._sound(state):
-                lost, state = state, None
-                lost.close()
+            if state is not None and state.lost:  # its device has gone while nobody looked
+                old, state = state, None
+                old.close()
             if state is None:
                 state = self._make()
             yield state

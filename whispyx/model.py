@@ -129,9 +129,7 @@ class Model:
             name_or_path, backend, use_gpu=use_gpu, gpu_device=gpu_device, flash_attn=flash_attn, progress=progress,
             encoder=encoder, n_threads=self._n_threads, n_jobs=max_jobs,
         )  # fmt: skip
-        self._states: StatePool[State] = StatePool(
-            self._context.new_state, max_jobs, max_idle_states, lambda state: not state.lost
-        )
+        self._states: StatePool[State] = StatePool(self._context.new_state, max_jobs, max_idle_states)
         self._process = os.getpid()
 
     # ---- what it is
