@@ -95,7 +95,14 @@ def test_all_builds_all_and_a_list_builds_exactly_that() -> None:
     assert targets(BuildConfig(cpu_variants=("zen4", "haswell", "zen4"))) == ["haswell", "zen4"]
 
 
-@pytest.mark.parametrize("words", [("zen9",), ("x64", "zen9"), ("native", "x64"), ("all", "x64")])
+def test_native_may_stand_among_others() -> None:
+    wanted = BuildConfig(cpu_variants=("native", "haswell"))
+    best = frozenset(HASWELL | ICELAKE_512 | {"avx512_bf16"})
+    assert targets(wanted, flags=best) == ["x64", "haswell", "zen4"]
+    assert targets(wanted, flags=frozenset(["sse2"])) == ["x64", "haswell"]
+
+
+@pytest.mark.parametrize("words", [("zen9",), ("x64", "zen9"), ("all", "x64")])
 def test_an_unknown_variant_lists_the_valid_ones(words: tuple[str, ...]) -> None:
     with pytest.raises(BuildError) as info:
         targets(BuildConfig(cpu_variants=words))

@@ -44,8 +44,8 @@ VARIABLES: Final = (
         "WHISPYX_CPU_VARIANTS",
         "cpu_variants",
         "native",
-        "CPU plugins to build: 'native' (the best one for this machine and the fallback that runs everywhere), "
-        "'all' (for wheels that travel), or a comma list of names from backends/cpu/plugin.toml.",
+        "CPU plugins to build: names from backends/cpu/plugin.toml with commas, among which 'native' stands for the "
+        "best one for this machine and the one that runs everywhere; or 'all' (for wheels that travel).",
     ),
     Variable(
         "WHISPYX_BUILD_JOBS",

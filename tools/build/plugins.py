@@ -121,18 +121,18 @@ def manifest_of(name: str, asked: str = "There is no backend") -> manifest.Manif
 def _choose(wanted: tuple[str, ...], variants: manifest.Variants, flags: frozenset[str] | None) -> list[str]:
     """Return the variants to build, plain ones first."""
     table: Mapping[str, tuple[str, ...]] = variants.flags
-    unknown = [name for name in wanted if name not in table and (name not in ("native", "all") or len(wanted) > 1)]
+    unknown = [name for name in wanted if name not in (*table, "native") and wanted != ("all",)]
     if unknown:
         raise BuildError(
-            f"WHISPYX_CPU_VARIANTS names {', '.join(map(repr, unknown))}. Give 'native' or 'all' alone, or a comma "
-            f"list of: {', '.join(table)}."
+            f"WHISPYX_CPU_VARIANTS names {', '.join(map(repr, unknown))}. Give 'all' alone, or a comma list of: "
+            f"native, {', '.join(table)}."
         )
     # Where the processor cannot be asked, 'native' builds everything: slower to build, never slower to run.
-    if wanted == ("all",) or (wanted == ("native",) and flags is None):
+    if wanted == ("all",) or ("native" in wanted and flags is None):
         return list(table)
-    if wanted == ("native",):
+    if "native" in wanted:
         best = [name for name, needs in table.items() if flags is not None and flags.issuperset(needs)][-1]
-        wanted = (variants.fallback, best)
+        wanted = (variants.fallback, best, *wanted)
     return [name for name in table if name in wanted]
 
 
