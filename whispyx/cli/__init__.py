@@ -90,6 +90,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
         from .backends import run_backends
 
         return run_backends
+    if name == "doctor":
+        from .doctor import run_doctor
+
+        return run_doctor
     if name == "openvino-encoder":
         from .openvino_encoder import run_openvino_encoder
 

@@ -10,7 +10,7 @@ from .. import __version__
 from ..model import DEFAULT_MODEL
 from ..options import TranscribeOptions
 from ..writers import formats
-from . import backends, rpc_server
+from . import backends, doctor, rpc_server
 from .console import printable
 
 __all__ = ["make_parser", "options_from"]
@@ -54,6 +54,8 @@ def make_parser() -> argparse.ArgumentParser:
     devices = command("devices", "list the devices that can compute")
     devices.add_argument("--json", action="store_true", help="as JSON")
     devices.add_argument("--backend", metavar="LIST", help="backends to load, best first")
+
+    doctor.add_arguments(command("doctor", "try every backend, say what is wrong with it and what to do"))
 
     backends.add_arguments(command("backends", "list, build and remove backends"), common)
 

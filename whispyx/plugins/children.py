@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from whispyx import errors
 from whispyx.errors import WhispyxError
 
 __all__ = ["Ending", "Message", "Tell", "work"]
@@ -57,6 +58,14 @@ class Ending:
     text: str = ""
     printed: str = ""
     error: str = ""
+
+    def as_error(self, about: str = "") -> WhispyxError:
+        """Return it as an exception: of the class that was raised in the child, or BackendError where it died."""
+        kind = getattr(errors, self.error, None) if self.kind == "error" else None
+        if isinstance(kind, type) and issubclass(kind, WhispyxError):
+            return kind(self.text)
+        text = f"{about}: {self.text}" if about else self.text
+        return errors.BackendError(f"{text}; it printed: {self.printed}" if self.printed else text)
 
 
 def work(

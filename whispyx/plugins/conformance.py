@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import numpy as np
 
-import whispyx.errors as errors
 from whispyx.errors import BackendError, ParamsError, WhispyxError
 from whispyx.plugins import discovery, exact
 from whispyx.plugins.bounds import bound_of, nmse
@@ -302,20 +301,10 @@ def _devices(target: Target, seconds: float) -> tuple[list[Message], tuple[str, 
             if message.kind == "late crash":
                 return found, (f"{message.text}, after only loading the plugin",)
             if message.kind != "done":
-                raise _as_error(target, message)
+                raise message.as_error(f"loading {target.name!r}")
         else:
             found.append(message)
     return found, ()
-
-
-def _as_error(target: Target, ending: Ending) -> WhispyxError:
-    kind = getattr(errors, ending.error, BackendError) if ending.kind == "error" else BackendError
-    text = ending.text if ending.kind == "error" else f"loading {target.name!r}: {ending.text}"
-    if ending.kind != "error" and ending.printed:
-        text += f"; it printed: {ending.printed}"
-    error = kind(text)
-    assert isinstance(error, WhispyxError)
-    return error
 
 
 def _devices_child(request: Message, tell: Tell) -> None:
@@ -323,7 +312,7 @@ def _devices_child(request: Message, tell: Tell) -> None:
     from whispyx.plugins import load
 
     selection = request["selection"]
-    selected = load(selection).selected
+    selected = load([selection]).selected
     assert selected is not None
     table = {device.name: device for device in devices()}
     first = table[selected[0]]
@@ -368,7 +357,7 @@ def _run_device(
                     notes += (f"{message.text}, after the tests",)
                 elif message.kind in ("signal", "exit", "hang", "error"):
                     if current is None:
-                        raise _as_error(target, message)
+                        raise message.as_error(f"loading {target.name!r}")
                     results[current.name] = _died(current, message)
                     left.remove(current)
             elif "begin" in message:
@@ -403,7 +392,7 @@ def _device_child(request: Message, tell: Tell) -> None:
     from whispyx._core.optest import OpTester
     from whispyx.plugins import load
 
-    load(request["selection"])
+    load([request["selection"]])
     (device,) = [device for device in devices() if device.name == request["device"]]
     tester = OpTester(device, request["threads"])
     table = {case.name: case for case in cases()}
