@@ -54,6 +54,8 @@ class Request:
         CMake options of the user.
     jobs : int or None
         Compilers side by side; None for `WHISPYX_BUILD_JOBS`, or the number of cores.
+    bundle : bool
+        Whether libraries of Python packages are copied beside the plugin.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Request:
     cache: Path
     settings: Mapping[str, str]
     jobs: int | None = None
+    bundle: bool = True
 
 
 def main() -> int:
@@ -142,18 +145,19 @@ def _build(request: Request, backend: manifest.Manifest, config: BuildConfig) ->
         log.write_text("", encoding="utf-8")
         libraries = job.run(ready, folder, tree, _logged(log), request.jobs or config.jobs)
         # What is linked to comes first: a plugin that is there can be loaded.
-        made = [install_file(path, request.into / path.name) for path in (*ready.beside, *libraries)]
+        beside = ready.beside if request.bundle else ()
+        made = [install_file(path, request.into / path.name) for path in (*beside, *libraries)]
     record = {
         "name": backend.name,
         "files": [path.name for path in libraries],
-        "beside": [path.name for path in ready.beside],
+        "beside": [path.name for path in beside],
         "ggml": vendor.read_pin().ggml_version,
         "settings": dict(request.settings),
         "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
     note = request.into / f"{backend.name}.build.json"
     note.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    _tell(made={"name": backend.name, "files": [str(path) for path in made[len(ready.beside) :]], "log": str(log)})
+    _tell(made={"name": backend.name, "files": [str(path) for path in made[len(beside) :]], "log": str(log)})
 
 
 def _source(cache: Path, config: BuildConfig) -> Path:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.build import BuildError
@@ -29,7 +30,7 @@ def folder_of(module: str) -> Path | None:
     return Path(places[0]) if places else None
 
 
-def provide(requirement: str, store: Path, *, offline: bool) -> None:
+def provide(requirement: str, store: Path, tell: Callable[[str], None], *, offline: bool) -> None:
     """Make a package importable here and its programs found; fetch it with pip into `store` unless it lies there.
 
     Raises
@@ -46,6 +47,7 @@ def provide(requirement: str, store: Path, *, offline: bool) -> None:
                 f"{requirement} is needed and WHISPYX_BUILD_OFFLINE=1 forbids to fetch it. Install it by other means "
                 f"first: '{sys.executable} -m pip install {requirement!r}' from a folder of wheels, for example."
             )
+        tell(f"getting {requirement}")
         store.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=store))
         try:

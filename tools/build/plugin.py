@@ -76,8 +76,7 @@ class Compilation:
         return found
 
     def _provide(self, requirement: str) -> None:
-        self.tell(f"getting {requirement}")
-        packages.provide(requirement, self.store, offline=self.config.offline)
+        packages.provide(requirement, self.store, self.tell, offline=self.config.offline)
 
     def _packages(self) -> dict[str, str]:
         """Return the CMake options that name Python packages, fetching those that are not here."""

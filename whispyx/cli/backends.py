@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,18 @@ def _build(args: argparse.Namespace, console: Console) -> int:
         else:
             for file in made.files:
                 console.line(file)
+            _advise(name, made.files, args.into, console)
     return status
+
+
+def _advise(name: str, files: Sequence[str], into: str | None, console: Console) -> None:
+    """Say whether what was built can be used here, and how."""
+    reasons = [reason for reason in map(kit.trouble, files) if reason is not None]
+    if len(reasons) == len(files):  # of several variants one is enough
+        console.note(f"{name}: it is built, but cannot be used here and now: {reasons[0]}")
+        return
+    place = "" if into is None else f"{discovery.PATH_VARIABLE}={Path(files[0]).parent} "
+    console.note(f"{name}: it works; {place}{discovery.BACKEND_VARIABLE}={name} chooses it")
 
 
 def _folder(chosen: str | None) -> Path:

@@ -7,6 +7,8 @@ name `tools` stays out of this one.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -18,9 +20,10 @@ from whispyx._core.base import base_library
 from whispyx.errors import BackendError, BackendNotFoundError
 from whispyx.plugins import manifest
 
-__all__ = ["Built", "build", "known", "manifests", "remove"]
+__all__ = ["Built", "build", "known", "manifests", "remove", "trouble"]
 
 _START: Final = "import sys; sys.path.insert(0, sys.argv[1]); from tools.build.later import main; sys.exit(main())"
+_LOAD_SECONDS: Final = 120
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ def build(
     *,
     settings: Mapping[str, str] | None = None,
     jobs: int | None = None,
+    bundle: bool = True,
     step: Callable[[str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Built:
@@ -94,6 +98,9 @@ def build(
         CMake options.
     jobs : int, optional
         How many compilers run side by side.
+    bundle : bool
+        Whether libraries from Python packages that the plugin is linked to are copied beside it, where the manifest
+        says so; else those packages must be installed wherever it runs.
     step : callable, optional
         Called with words when another piece of work begins.
     progress : callable, optional
@@ -112,6 +119,7 @@ def build(
         "cache": str(cache),
         "settings": dict(settings or {}),
         "jobs": jobs,
+        "bundle": bundle,
     }
     root = manifest.kit_root()
     # Started without writing bytecode: what a package manager installed stays as it is.
@@ -140,6 +148,26 @@ def build(
         raise BackendError(f"building {name} ended with exit status {status}: {said.strip() or 'it said nothing'}")
     made = last["made"]
     return Built(made["name"], tuple(made["files"]), made["log"])
+
+
+def trouble(path: str) -> str | None:
+    """Load a plugin in a process of its own; return why it cannot be used here and now, or None."""
+    command = [sys.executable, "-m", "whispyx.plugins", "--json", "--backend", path]
+    parent = str(Path(__file__).resolve().parents[2])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [parent, os.environ.get("PYTHONPATH")]))}
+    try:
+        done = subprocess.run(
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LOAD_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {_LOAD_SECONDS} seconds"
+    if done.returncode < 0:
+        return f"it ended the process that loaded it ({signal.Signals(-done.returncode).name})"
+    try:
+        error: str | None = json.loads(done.stdout)["error"]
+    except (ValueError, KeyError):
+        return f"the process that loaded it ended with status {done.returncode}: {done.stderr.strip()[-500:]}"
+    return error
 
 
 def _follow(
