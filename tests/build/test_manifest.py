@@ -10,6 +10,7 @@ import pytest
 from tools.build import ROOT, BuildError
 from tools.build.config import BuildConfig
 from tools.build.plugins import chosen, lacking, manifest_of
+from tools.build.table import DOCUMENT, with_table
 from whispyx.plugins import manifest, probes
 from whispyx.plugins.manifest import ManifestError, Probe
 
@@ -163,3 +164,12 @@ def test_a_backend_that_was_named_and_cannot_be_built_is_an_error(monkeypatch: p
         chosen(BuildConfig(backends=("cpu", "musa")))
     with pytest.raises(BuildError, match="nothing to compile"):
         chosen(BuildConfig(backends=("openvino",)))
+
+
+def test_the_table_in_the_documents_is_made_from_the_manifests() -> None:
+    if not DOCUMENT.is_file():
+        pytest.skip("the tests run outside of the repository: no docs here")
+    text = DOCUMENT.read_text("utf-8")
+    assert with_table(text) == text, "python -m tools.build.table --write brings it up to date"
+    with pytest.raises(ValueError, match="must be there"):
+        with_table("no marker")

@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,8 +157,21 @@ def _build(request: Request, backend: manifest.Manifest, config: BuildConfig) ->
         "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
     note = request.into / f"{backend.name}.build.json"
+    _remove_stale(note, [path.name for path in made])
     note.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     _tell(made={"name": backend.name, "files": [str(path) for path in made[len(beside) :]], "log": str(log)})
+
+
+def _remove_stale(note: Path, made: list[str]) -> None:
+    """Remove what an earlier build of the same backend put beside `note` and this one did not."""
+    try:
+        record = json.loads(note.read_text(encoding="utf-8"))
+        before = [*record["files"], *record["beside"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # there was none, or none that tells
+    for name in before:
+        if name not in made and Path(name).name == name:
+            (note.parent / name).unlink(missing_ok=True)
 
 
 def _source(cache: Path, config: BuildConfig) -> Path:
@@ -198,27 +212,37 @@ def _logged(log: Path) -> Step:
                 errors="replace",
             )
             assert child.stdout is not None
-            last: list[str] = []
+            last: deque[str] = deque(maxlen=500)
             try:
                 for line in child.stdout:
                     kept.write(line)
+                    last.append(line.strip())
                     if counted := _COUNT.match(line):
                         _tell(done=int(counted[1]), total=int(counted[2]))
-                    elif line.strip():
-                        last = [*last[-3:], line.strip()]
                 status = child.wait()
             except BaseException:
                 child.terminate()
                 child.wait()
                 raise
         if status != 0:
-            said = next((line for line in last if "error" in line.lower()), last[-1] if last else "nothing")
             raise BuildError(
                 f"{what[0].upper()}{what[1:]} failed with exit status {status}; all that was printed is in {log}. "
-                f"Near the end it said: {said}"
+                f"Among it: {_gist(list(last))}"
             )
 
     return step
+
+
+def _gist(lines: list[str]) -> str:
+    """Return the first error in the output of a compiler, or of CMake, whose errors are paragraphs."""
+    for number, line in enumerate(lines):
+        if line.startswith("CMake Error"):
+            after = lines[number + 1 :]
+            start = next((i for i, text in enumerate(after) if text), len(after))
+            paragraph = [*after[start:], ""]
+            return " ".join([line, *paragraph[: paragraph.index("")]])
+    errors = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
+    return errors[0] if errors else next((line for line in reversed(lines) if line), "nothing")
 
 
 if __name__ == "__main__":
