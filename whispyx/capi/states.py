@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from whispyx.capi._log import log
 from whispyx.capi._struct import as_text
 from whispyx.capi.objects import context_of, default_state, state_in, to_free, whisper_state
-from whispyx.errors import BackendError, ComputeError
+from whispyx.encoders import OpenVinoEncoder
+from whispyx.encoders.openvino_ir import encoder_path
+from whispyx.errors import BackendError, ComputeError, ModelError, ParamsError, StateError
 
 if TYPE_CHECKING:
     from whispyx.capi.objects import whisper_context
@@ -61,14 +64,46 @@ def whisper_ctx_init_openvino_encoder_with_state(
         whisper_context * ctx, whisper_state * state, const char * model_path, const char * device,
         const char * cache_dir)
 
-    Returns 1: whispyx has no OpenVINO encoder yet, as a whisper.cpp that was built without it (logged). The encoder of
-    the model itself goes on being used.
+    Lets OpenVINO compute the encoder for a state. Returns 0; or 1 (logged) where the package openvino is not installed,
+    has no such device, or cannot use the file, and where the file is for a model of another shape: the state then goes
+    on as before. `model_path` None is the model's path with its ending replaced by "-encoder-openvino.xml"; `device`
+    None is "CPU". `cache_dir` None is the model's path with the ending "-encoder-openvino-cache", or no cache where
+    that folder cannot be made; "" is no cache. A model that was not loaded from a file has neither, so its encoder must
+    be named. OpenVINO computes with the threads of each job.
     """
-    state_in(ctx, state, "whisper_ctx_init_openvino_encoder")
-    for name, value in (("model_path", model_path), ("device", device), ("cache_dir", cache_dir)):
-        as_text(name, value)
-    log.error("whisper_ctx_init_openvino_encoder: this build has no OpenVINO encoder; the model's own one is used")
-    return 1
+    function = "whisper_ctx_init_openvino_encoder"
+    held = state_in(ctx, state, function)
+    given = [as_text(*pair) for pair in (("model_path", model_path), ("device", device), ("cache_dir", cache_dir))]
+    path, kind, cache = given
+    own = ctx.core.path
+    if path is None and own is None:
+        log.error("%s: model_path is NULL, and the model does not come from a file that could tell it", function)
+        return 1
+    with held.job(function) as core:
+        try:
+            encoder = OpenVinoEncoder(path or encoder_path(own or ""), kind or "CPU", cache or None)
+            if cache is None and own is not None:
+                encoder.cache_dir = _cache_beside(own)
+            core.set_encoder(encoder)
+        except (BackendError, ModelError, ParamsError, StateError) as error:
+            log.error("%s: %s", function, error)
+            return 1
+    log.info("%s: %s", function, encoder.name)
+    return 0
+
+
+def _cache_beside(model: str) -> str | None:
+    """Return the folder beside a model in which OpenVINO may keep what it compiles; None where none can be made."""
+    folder = encoder_path(model, "-encoder-openvino-cache")
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        log.warning("OpenVINO works without a cache: %s cannot be made: %s", folder, error.strerror)
+        return None
+    if os.access(folder, os.W_OK | os.X_OK):
+        return folder
+    log.warning("OpenVINO works without a cache: %s cannot be written to", folder)
+    return None
 
 
 def whisper_ctx_init_openvino_encoder(

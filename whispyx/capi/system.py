@@ -11,6 +11,7 @@ from whispyx import plugins
 from whispyx._core import devices, microbench
 from whispyx.capi._log import route
 from whispyx.capi._struct import thread_count
+from whispyx.encoders import coreml, openvino
 from whispyx.fallback import remembered
 from whispyx.plugins.report import EXCLUDED
 
@@ -41,12 +42,13 @@ def whisper_version() -> str:
 def whisper_print_system_info() -> str:
     """const char * whisper_print_system_info(void)
 
-    One line: which external encoders are built in, then for every device its plugin, name, description, the variant of
-    the plugin that was loaded, and what the plugin says about itself (instruction sets, for the CPU). After them, which
-    plugins and devices are not used by default and why (FALLBACK), and what the user has ruled out (EXCLUDED).
+    One line: which external encoders can be used, their Python packages being installed; then for every device its
+    plugin, name, description, the variant of the plugin that was loaded, and what the plugin says about itself
+    (instruction sets, for the CPU). After them, which plugins and devices are not used by default and why (FALLBACK),
+    and what the user has ruled out (EXCLUDED).
     """
     now = plugins.load()
-    parts = ["WHISPER : COREML = 0 | OPENVINO = 0"]
+    parts = [f"WHISPER : COREML = {coreml.available():d} | OPENVINO = {openvino.available():d}"]
     for device in devices.devices():
         facts = {"DEVICE": f"{device.name} ({device.description.strip()})"}
         # A library made for one kind of CPU has its name at the end, as in libwhispyx-ggml-cpu-haswell.so.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["CoreMlEncoder"]
+__all__ = ["CoreMlEncoder", "available"]
 
 SUFFIX: Final = "-encoder.mlmodelc"
 UNITS: Final = {"ALL": "ALL", "CPU": "CPU_ONLY", "GPU": "CPU_AND_GPU", "NPU": "CPU_AND_NE"}

@@ -24,12 +24,12 @@ from whispyx.errors import (
 )
 
 from . import openvino_ir
-from ._openvino import first_words, runtime, the_core
+from ._openvino import available, first_words, runtime, the_core
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["OpenVinoEncoder"]
+__all__ = ["OpenVinoEncoder", "available"]
 
 logger = logging.getLogger("whispyx.encoders")
 
@@ -302,7 +302,7 @@ def _read(path: str) -> Any:
             raise ModelNotFoundError(f"there is no encoder file {part}: 'whispyx openvino-encoder MODEL' writes it")
     try:
         model = core.read_model(path)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # ValueError: a message in which the file's bytes are no UTF-8
         raise ModelFormatError(f"{path} is no sound OpenVINO model: {first_words(error)}") from error
     if len(model.inputs) != 1 or len(model.outputs) < 1:
         raise ModelFormatError(
