@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 THREADS = 2
 VARIANTS = [c.tag for c in discovery.discover(frozenset({"cpu"})).candidates if c.name == "cpu" and c.tag != "x64"]
 FEW = ("ADD/f32/tiny/*", "MUL_MAT/f32/tiny/attention*", "MUL_MAT/f16/tiny/attention*")
-PATIENT_SECONDS = 20.0  # for a case that is to hang, and long enough for one that is not
+PATIENT_SECONDS = 15.0  # for a case that is to hang, and long enough for one that is not
 
 # What ggml calls the operations that the graphs' functions make.
 MADE_BY = {
@@ -54,7 +54,7 @@ def patient(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def judged(target: Target, referee: Referee, seconds: float = conformance.CASE_SECONDS) -> DeviceResult:
-    (result,) = conformance.run(target, referee, THREADS, seconds)
+    (result,) = conformance.run(conformance.find(target, seconds), referee, THREADS, seconds)
     return result
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 cimport cython
 
-from whispyx._core.devices cimport Device
+from whispyx._core.devices cimport Device, Watch
 from whispyx._core.handles cimport Backend, Buffer, Meta, ThreadPool
 from whispyx._core.log cimport last_line
 from whispyx._ggml.ggml cimport (
@@ -335,8 +335,8 @@ cdef class OpTester:
 
         Raises
         ------
-        ComputeError, ComputeMemoryError
-            The device fails, or has no memory.
+        ComputeError, ComputeMemoryError, DeviceError
+            The device fails, has no memory, or has gone.
         ParamsError
             A name, a type or a shape is not possible.
         """
@@ -360,6 +360,7 @@ cdef class OpTester:
         cdef ggml_status status
         cdef int i
         cdef bint has_weights = False
+        cdef Watch watch = Watch.of([self.backend.device])
         self._declare(job, inputs)
         if not 1 <= len(steps) <= MAX_STEPS:
             raise ParamsError(f"{len(steps)} steps; 1 to {MAX_STEPS} are possible")
@@ -380,6 +381,7 @@ cdef class OpTester:
         # What a device forgets to write shall not look right by chance: 0x7f7f… is far from every sound value.
         ggml_backend_buffer_clear((<Buffer>buffers[len(buffers) - 1]).ptr, 0x7f)
         self._fill(job, inputs)
+        watch.check()
         with nogil:
             status = ggml_backend_graph_compute(self.backend.ptr, graph)
         if status == GGML_STATUS_ALLOC_FAILED:
@@ -387,7 +389,10 @@ cdef class OpTester:
         if status != GGML_STATUS_SUCCESS:
             raise ComputeError(f"{self.backend.device.name} failed while computing (ggml status {<int>status})",
                                log=last_line())
-        return self._read(node)
+        watch.check()
+        values = self._read(node)
+        watch.check()
+        return values
 
     cdef bint _supports(self, ggml_tensor * node):
         cdef bint yes

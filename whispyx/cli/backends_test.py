@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import BackendError, BackendUnsupportedError, ParamsError
 from ..plugins import conformance
 from ..plugins.bounds import BOUNDS
+from ..plugins.cases import Case
 from .console import Console, columns
 from .status import Status, status_of
 
@@ -56,28 +57,23 @@ def run_test(args: argparse.Namespace, console: Console) -> int:
         raise ParamsError(f"--timeout is {args.timeout:g}; it must be more than 0 seconds")
     which = conformance.chosen(args.patterns)
     wanted = [target for name in dict.fromkeys(args.names) for target in conformance.targets(name)]
-    check = "all" if args.check_referee else "some"
     tested: list[conformance.DeviceResult] = []
     refused: list[tuple[conformance.Target, BackendError]] = []
-    with console.percent_bar("conformance") as bar:
-
-        def watch(who: str, done: int, total: int) -> None:
-            if bar is not None:
-                bar(100 * done // total)
-
-        with conformance.referee(which, threads, args.timeout, watch, check) as referee:
-            for target in wanted:
-                try:
-                    tested += conformance.run(target, referee, threads, args.timeout, watch)
-                except BackendError as error:  # one that cannot be loaded does not stop the others
-                    refused.append((target, error))
+    found: list[conformance.Found] = []
+    referee: conformance.Referee | None = None
+    for target in wanted:
+        try:
+            found.append(conformance.find(target, args.timeout))
+        except BackendError as error:  # one that cannot be loaded does not stop the others
+            refused.append((target, error))
+    if found:
+        referee = _test(found, which, threads, args, console, tested, refused)
     if args.json:
         console.line(json.dumps(_as_dict(referee, tested, refused), indent=2))
     else:
-        for line in (
-            *_about(referee),
-            *(line for device in tested for line in _lines(device, getattr(args, "verbose", 0) > 0)),
-        ):
+        every = getattr(args, "verbose", 0) > 0
+        about = _about(referee) if referee is not None else ()
+        for line in (*about, *(line for device in tested for line in _lines(device, every))):
             console.line(line)
     status = Status.OK if all(device.ok for device in tested) else Status.FAILED
     for target, reason in refused:
@@ -88,13 +84,39 @@ def run_test(args: argparse.Namespace, console: Console) -> int:
     return status
 
 
+def _test(
+    found: Iterable[conformance.Found],
+    which: Iterable[Case],
+    threads: int,
+    args: argparse.Namespace,
+    console: Console,
+    tested: list[conformance.DeviceResult],
+    refused: list[tuple[conformance.Target, BackendError]],
+) -> conformance.Referee:
+    """Have the referee and then the devices compute; what comes of it goes into the lists."""
+    with console.percent_bar("conformance") as bar:
+
+        def watch(who: str, done: int, total: int) -> None:
+            if bar is not None:
+                bar(100 * done // total)
+
+        check = "all" if args.check_referee else "some"
+        with conformance.referee(which, threads, args.timeout, watch, check) as referee:
+            for one in found:
+                try:
+                    tested += conformance.run(one, referee, threads, args.timeout, watch)
+                except BackendError as error:
+                    refused.append((one.target, error))
+    return referee
+
+
 def _as_dict(
-    referee: conformance.Referee,
+    referee: conformance.Referee | None,
     tested: Iterable[conformance.DeviceResult],
     refused: Iterable[tuple[conformance.Target, BackendError]],
 ) -> dict[str, Any]:
     return {
-        "referee": {"path": referee.path, "cases": len(referee.cases), "errors": referee.errors},
+        "referee": referee and {"path": referee.path, "cases": len(referee.cases), "errors": referee.errors},
         "bounds": [{"name": b.name, "limit": b.limit, "reason": b.reason} for b in BOUNDS.values()],
         "devices": [device.as_dict() for device in tested],
         "refused": [

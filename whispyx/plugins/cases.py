@@ -29,6 +29,7 @@ HEAD: Final = 64  # values per head, the same in every model
 N_CTX: Final = 1500  # encoder positions of a window
 N_PAD: Final = 1536
 FEW: Final = 75  # positions that stand for a window in the larger models
+MANY: Final = 40  # columns of a product: more than any kernel for a few takes
 DISTINCT_ROWS: Final = 389  # primes, so that what repeats never lies at the edges of a device's blocks
 DISTINCT_VALUES: Final = 524287
 
@@ -276,10 +277,10 @@ def _products() -> Iterator[Case]:
             s = size.n_state
             if not row_bytes(type, s):
                 continue
-            # One token, a beam's five, more than any kernel for few columns takes; and one window of the smallest.
-            for n in (1, 5, FEW // 3):
+            # One token, a beam's five, many; and one window of the smallest.
+            for n in (1, 5, MANY):
                 yield _linear(type, size, "attention", s, s, n)
-                if plain or size is not LARGE or n < FEW // 3:
+                if plain or size is not LARGE or n < MANY:
                     yield _linear(type, size, "mlp", s, 4 * s, n)
                     yield _linear(type, size, "mlp", 4 * s, s, n)
         if row_bytes(type, TINY.n_state):

@@ -26,7 +26,7 @@ from whispyx.plugins.cases import Case, cases, inputs_of
 from whispyx.plugins.children import Ending, Message, Tell, work
 from whispyx.plugins.limits import EXCLUDE_VARIABLE, VARIANT_VARIABLE
 
-__all__ = ["CaseResult", "DeviceResult", "Referee", "Target", "referee", "run", "targets"]
+__all__ = ["CaseResult", "DeviceResult", "Found", "Referee", "Target", "find", "referee", "run", "targets"]
 
 REFEREE: Final = "x64"
 CASE_SECONDS: Final = 120.0  # for one case, or for loading the plugin and starting the device
@@ -65,6 +65,15 @@ class Target:
     def environment(self) -> dict[str, str | None]:
         """Variables of the child that tests it."""
         return {} if self.variant is None else {VARIANT_VARIABLE: self.variant}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A target that can be loaded, its devices as plain data, and what is worth knowing about loading it."""
+
+    target: Target
+    devices: tuple[Message, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -274,37 +283,38 @@ def _small(case: Case) -> bool:
     return case.size in ("tiny", "vad") or (case.type.endswith("_K") and case.size == "base")
 
 
-def run(
-    target: Target, against: Referee, n_threads: int, seconds: float = CASE_SECONDS, watch: Watch | None = None
-) -> tuple[DeviceResult, ...]:
-    """Run the referee's cases on every device of a target.
-
-    Returns
-    -------
-    tuple of DeviceResult
-        One for each device: of a plugin that is named alone, all.
+def find(target: Target, seconds: float = CASE_SECONDS) -> Found:
+    """Load a target in a child and return its devices: of a plugin that is named alone, all.
 
     Raises
     ------
     BackendError
-        The target cannot be loaded or started; of the class that loading it raises, where it raises.
+        It cannot be loaded; of the class that loading it raises, where it raises.
     """
-    found, notes = _devices(target, seconds)
-    return tuple(_run_device(target, device, notes, against, n_threads, seconds, watch) for device in found)
-
-
-def _devices(target: Target, seconds: float) -> tuple[list[Message], tuple[str, ...]]:
-    found: list[Message] = []
+    devices: list[Message] = []
+    notes: tuple[str, ...] = ()
     request = {"selection": target.selection}
     for message in work("whispyx.plugins.conformance:_devices_child", request, seconds, target.environment):
-        if isinstance(message, Ending):
-            if message.kind == "late crash":
-                return found, (f"{message.text}, after only loading the plugin",)
-            if message.kind != "done":
-                raise message.as_error(f"loading {target.name!r}")
-        else:
-            found.append(message)
-    return found, ()
+        if not isinstance(message, Ending):
+            devices.append(message)
+        elif message.kind == "late crash":
+            notes = (f"{message.text}, after only loading the plugin",)
+        elif message.kind != "done":
+            raise message.as_error(f"loading {target.name!r}")
+    return Found(target, tuple(devices), notes)
+
+
+def run(
+    found: Found, against: Referee, n_threads: int, seconds: float = CASE_SECONDS, watch: Watch | None = None
+) -> tuple[DeviceResult, ...]:
+    """Run the referee's cases on every device that was found.
+
+    Raises
+    ------
+    BackendError
+        A device does not start.
+    """
+    return tuple(_run_device(found, device, against, n_threads, seconds, watch) for device in found.devices)
 
 
 def _devices_child(request: Message, tell: Tell) -> None:
@@ -332,14 +342,9 @@ def _devices_child(request: Message, tell: Tell) -> None:
 
 
 def _run_device(
-    target: Target,
-    device: Message,
-    notes: tuple[str, ...],
-    against: Referee,
-    n_threads: int,
-    seconds: float,
-    watch: Watch | None,
+    found: Found, device: Message, against: Referee, n_threads: int, seconds: float, watch: Watch | None
 ) -> DeviceResult:
+    target, notes = found.target, found.notes
     results: dict[str, CaseResult] = {}
     left = list(against.cases)
     restarts = 0
