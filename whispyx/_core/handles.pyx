@@ -28,6 +28,7 @@ from whispyx._ggml.ggml cimport (
     ggml_tensor_overhead,
     ggml_threadpool_params,
     ggml_threadpool_params_init,
+    ggml_threadpool_t,
 )
 from whispyx._ggml.ggml_alloc cimport (
     ggml_backend_alloc_ctx_tensors_from_buft,
@@ -41,6 +42,7 @@ from whispyx._ggml.ggml_backend cimport (
     ggml_backend_buffer_is_host,
     ggml_backend_buffer_name,
     ggml_backend_buffer_set_usage,
+    ggml_backend_buffer_t,
     ggml_backend_buft_get_device,
     ggml_backend_dev_init,
     ggml_backend_free,
@@ -48,6 +50,7 @@ from whispyx._ggml.ggml_backend cimport (
     ggml_backend_sched_get_buffer_size,
     ggml_backend_sched_get_tensor_backend,
     ggml_backend_sched_new,
+    ggml_backend_sched_t,
     ggml_backend_supports_buft,
     ggml_backend_supports_op,
     ggml_backend_t,
@@ -202,11 +205,12 @@ cdef class Buffer:
         return ggml_backend_buffer_get_size(self.ptr) if self.ptr != NULL else 0
 
     cdef void close(self) noexcept:
-        if self.ptr != NULL:
-            with nogil:     # a device may be far away
-                ggml_backend_buffer_free(self.ptr)
-            self.ptr = NULL
+        cdef ggml_backend_buffer_t ptr = self.ptr
+        if ptr != NULL:
+            self.ptr = NULL     # first: without the GIL another thread may close it, too
             _live["buffer"] -= 1
+            with nogil:         # a device may be far away
+                ggml_backend_buffer_free(ptr)
 
     def __dealloc__(self):
         self.close()
@@ -232,11 +236,12 @@ cdef class Backend:
         return self
 
     cdef void close(self) noexcept:
-        if self.ptr != NULL:
-            with nogil:
-                ggml_backend_free(self.ptr)
+        cdef ggml_backend_t ptr = self.ptr
+        if ptr != NULL:
             self.ptr = NULL
             _live["backend"] -= 1
+            with nogil:
+                ggml_backend_free(ptr)
 
     def __dealloc__(self):
         self.close()
@@ -274,16 +279,17 @@ cdef class ThreadPool:
         return self
 
     cdef void close(self) noexcept:
-        if self.ptr == NULL:
+        cdef ggml_threadpool_t ptr = self.ptr
+        if ptr == NULL:
             return
+        self.ptr = NULL
+        _live["pool"] -= 1
         if self.backend is not None and self.backend.ptr != NULL:
             self.attach(self.backend.ptr, NULL)
         # A forked child has none of the workers: ggml would wait for them for ever, so there the pool is left alone.
         if self.process == getpid():
             with nogil:
-                self.free_fn(self.ptr)
-        self.ptr = NULL
-        _live["pool"] -= 1
+                self.free_fn(ptr)
 
     def __dealloc__(self):
         self.close()
@@ -361,11 +367,12 @@ cdef class Sched:
         return total
 
     cdef void close(self) noexcept:
-        if self.ptr != NULL:
-            with nogil:
-                ggml_backend_sched_free(self.ptr)
+        cdef ggml_backend_sched_t ptr = self.ptr
+        if ptr != NULL:
             self.ptr = NULL
             _live["sched"] -= 1
+            with nogil:
+                ggml_backend_sched_free(ptr)
 
     def __dealloc__(self):
         self.close()
