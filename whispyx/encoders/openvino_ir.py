@@ -84,7 +84,8 @@ class _Graph:
         if self.storage == "f32":
             return self.constant(values)
         if self.storage == "f16":
-            small = values.astype(np.float16)
+            with np.errstate(over="ignore"):
+                small = values.astype(np.float16)
             if not np.isfinite(small).all():
                 raise ModelFormatError(f"{self.weights.name}: {name} has values too large for f16; take bf16 or f32")
             stored = self.constant(small, np.float16)
