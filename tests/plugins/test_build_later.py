@@ -97,6 +97,7 @@ def test_the_list_tells_what_is_here_and_what_is_missing(built: Callable[[str], 
         (["cann"], {"ASCEND_TOOLKIT_HOME": ""}, "2 things are missing. (1) CANN's environment"),
         (["openvino"], {}, "no plugin to compile"),
         (["rpc", "--into", "/proc/version/plugins"], {}, "cannot be written to"),
+        (["rpc"], {"WHISPYX_CACHE": "/proc/version/cache"}, "cannot be written to"),
         (["rpc", "--set", "GGML_BACKEND_DL=OFF"], {}, "GGML_BACKEND_DL cannot be set"),
         (["rpc", "--set", "WHISPYX_BASE=x"], {}, "WHISPYX_BASE cannot be set"),
         (["rpc", "--set", "A B=1"], {}, "not the name of a CMake option"),
@@ -160,10 +161,11 @@ def test_a_failed_compilation_names_its_log(built: Callable[[str], Path], tmp_pa
 
 def test_a_second_build_waits_for_the_first(built: Callable[[str], Path], tmp_path: Path) -> None:
     built("rpc")
-    lock = tmp_path / "backends" / ".lock"
-    lock.parent.mkdir()
+    cache = tmp_path / "a cäche"  # everything is compiled in there: blanks and other letters must do no harm
+    lock = cache / "backends" / ".lock"
+    lock.parent.mkdir(parents=True)
     command = [sys.executable, "-m", "whispyx", "backends", "build", "rpc", "--into", str(tmp_path / "plugins")]
-    env = {**os.environ, "PYTHONPATH": str(PARENT), "WHISPYX_CACHE": str(tmp_path)}
+    env = {**os.environ, "PYTHONPATH": str(PARENT), "WHISPYX_CACHE": str(cache)}
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as waiting:

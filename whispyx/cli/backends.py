@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from ..errors import BackendError, ParamsError
 from ..models.cache import cache_root
-from ..plugins import discovery, kit, manifest, probes
+from ..plugins import discovery, kit, limits, manifest, probes
 from . import backends_test
 from .console import Console, columns
 from .status import Status, status_of
@@ -124,8 +125,15 @@ def _advise(name: str, files: Sequence[str], into: str | None, console: Console)
     if len(reasons) == len(files):  # of several variants one is enough
         console.note(f"{name}: it is built, but cannot be used here and now: {reasons[0]}")
         return
-    place = "" if into is None else f"{discovery.PATH_VARIABLE}={Path(files[0]).parent} "
-    console.note(f"{name}: it works; {place}{discovery.BACKEND_VARIABLE}={name} chooses it")
+    settings = []
+    if into is not None:
+        settings.append(f"{discovery.PATH_VARIABLE}={shlex.quote(str(Path(files[0]).parent))}")
+    if kit.known(name).kind == "CPU":  # of its variants the best one is taken
+        tag = discovery.file_candidate(files[0], "").tag
+        settings += [f"{limits.VARIANT_VARIABLE}={tag}"] if tag else []
+    else:
+        settings.append(f"{discovery.BACKEND_VARIABLE}={name}")
+    console.note(f"{name}: it works; {' '.join(settings)} chooses it")
 
 
 def _folder(chosen: str | None) -> Path:
