@@ -9,6 +9,7 @@ import pytest
 
 from tools.build import ROOT, BuildError
 from tools.build.config import BuildConfig
+from tools.build.native import files
 from tools.build.plugins import chosen, cpu_flags, manifest_of, plan_of
 
 CPU = manifest_of("cpu")
@@ -122,6 +123,12 @@ def test_an_unknown_backend_lists_the_folders_there_are() -> None:
         chosen(BuildConfig(backends=("cpu", "abacus")))
     with pytest.raises(BuildError, match=r"names '\.\./cpu'"):
         chosen(BuildConfig(backends=("../cpu",)))
+
+
+def test_the_files_of_a_build_are_those_of_its_plugins_and_what_lies_beside_them() -> None:
+    made = files(BuildConfig(backends=("rpc", "blas")))
+    plugins = ["plugins/libggml-rpc.so", "plugins/libggml-blas.so", "plugins/libscipy_openblas.so"]
+    assert made == ["libwhispyx-ggml-base.so", "LICENSE.ggml", *plugins]
 
 
 def test_the_flags_of_a_machine_are_read_from_cpuinfo(tmp_path: Path) -> None:

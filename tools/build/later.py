@@ -100,7 +100,7 @@ def build(request: Request) -> None:
 
 def _check(backend: manifest.Manifest, settings: Mapping[str, str]) -> None:
     if not backend.build.targets:
-        ways = [probe.hint or f"pip install {probe.pypi}" for probe in backend.run.probes]
+        ways = [f"{probe.what} ({probe.hint or f'pip install {probe.pypi}'})" for probe in backend.run.probes]
         raise BuildError(f"{backend.name} is no plugin to compile: {backend.description}. It needs: {'; '.join(ways)}")
     for name in settings:
         if not _OPTION.fullmatch(name):
