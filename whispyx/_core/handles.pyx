@@ -187,6 +187,8 @@ cdef class Buffer:
     cdef Buffer for_tensors(Meta meta, ggml_backend_buffer_type_t buft, ggml_backend_buffer_usage usage, str what):
         cdef Buffer self = Buffer.__new__(Buffer)
         cdef size_t need
+        if buft == NULL:  # a plugin may find out only now that its device cannot be used
+            raise DeviceError(f"the device for {what} could not be started", log=last_line())
         with nogil:
             need = ggml_backend_alloc_ctx_tensors_from_buft_size(meta.ptr, buft)
             self.ptr = ggml_backend_alloc_ctx_tensors_from_buft(meta.ptr, buft)
