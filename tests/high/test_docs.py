@@ -52,19 +52,26 @@ def test_every_exit_code_is_in_the_table_and_in_the_help() -> None:
     assert [int(code) for code in told] == [int(status) for status in Status]
 
 
+def with_verbs(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Return the parser of a command and those of its verbs, such as that of `whispyx backends build`."""
+    verbs = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [parser, *(verb for action in verbs for verb in action.choices.values())]
+
+
 def test_every_command_and_every_flag_is_described() -> None:
     text = text_of("docs/cli.md")
     for name, parser in subcommands().items():
         assert f"## whispyx {name}" in text
         section = text.split(f"## whispyx {name}", 1)[1].split("\n## ", 1)[0]
         general = text.split("\n## ", 1)[0]
-        for action in parser._actions:
-            for flag in action.option_strings:
+        for one in with_verbs(parser):
+            for flag in one._option_string_actions:
                 assert re.search(rf"`{flag}\b", section + general) or flag == "-h", f"{name} {flag}"
 
 
 def test_no_flag_is_described_that_does_not_exist() -> None:
-    flags = {flag for parser in [make_parser(), *subcommands().values()] for flag in parser._option_string_actions}
+    parsers = [make_parser(), *(one for parser in subcommands().values() for one in with_verbs(parser))]
+    flags = {flag for parser in parsers for flag in parser._option_string_actions}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text_of("docs/cli.md"))) <= flags
 
 
@@ -74,7 +81,7 @@ def test_every_format_is_described() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for path in [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]:
+    for path in [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text("utf-8")):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
