@@ -6,8 +6,10 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -176,6 +178,39 @@ def test_a_second_build_waits_for_the_first(built: Callable[[str], Path], tmp_pa
             _, said = waiting.communicate(timeout=1200)
     assert waiting.returncode == 0, said
     assert (tmp_path / "plugins" / "libggml-rpc.so").is_file()
+
+
+def test_ctrl_c_ends_the_build_and_its_compilers_and_leaves_nothing(
+    built: Callable[[str], Path], tmp_path: Path
+) -> None:
+    built("rpc")
+    into = tmp_path / "plugins"
+    command = [sys.executable, "-m", "whispyx", "backends", "build", "rpc", "--into", str(into)]
+    env = {**os.environ, "PYTHONPATH": str(PARENT), "WHISPYX_CACHE": str(tmp_path / "cache")}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True
+    ) as building:
+        assert building.stderr is not None
+        while "compiling" not in (line := building.stderr.readline()):
+            assert line, "the build ended before it compiled"
+        os.killpg(building.pid, signal.SIGINT)  # as a terminal does: all of them get it
+        printed, said = building.communicate(timeout=60)
+    assert (building.returncode, printed) == (130, "")
+    assert said.strip().splitlines()[-1] == "whispyx: interrupted"
+    assert "Traceback" not in said
+    deadline = time.monotonic() + 30
+    while _is_alive(building.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _is_alive(building.pid), "a compiler goes on"
+    assert list(into.iterdir()) == []
+
+
+def _is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_an_installation_without_cmake_and_source_builds_with_its_kit(
