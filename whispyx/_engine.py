@@ -44,16 +44,15 @@ class Engine:
 
         `n_threads` and `n_jobs` tell an encoder from outside what it will have to do.
         """
-        from . import plugins
+        from . import encoders, plugins
         from ._core.context import Context
 
         chosen = plugins.load(backend)
         read = None if progress is None else lambda done, total: progress(done, total, "read")
         model = self._locate(source, progress)
         outside = None
+        encoder = encoders.chosen(encoder)
         if encoder is not None:
-            from . import encoders
-
             if hasattr(model, "read"):
                 model = model.read()  # it may be needed twice
             outside = encoders.resolve(encoder, model)

@@ -7,9 +7,16 @@ from typing import Any, NoReturn
 
 import pytest
 
+import whispyx.plugins
 from tests.core.tiny import pair
 from tests.encoders.openvino_kit import RECIPE
 from whispyx.encoders import openvino as ours
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded() -> None:
+    """The plugins, for tests that open models without `Model`."""
+    whispyx.plugins.load()
 
 
 @pytest.fixture(scope="session")

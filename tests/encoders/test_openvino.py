@@ -22,6 +22,7 @@ from whispyx._core.context import Context
 from whispyx._core.params import FullParams
 from whispyx._core.run import full
 from whispyx.encoders import OpenVinoEncoder, openvino_ir
+from whispyx.errors import ParamsError
 from whispyx.models import SAMPLES as RECORDINGS
 
 pytestmark = pytest.mark.usefixtures("openvino")
@@ -168,6 +169,18 @@ def test_a_model_leaves_its_own_encoder_in_the_file_and_tells_who_encodes(model:
     openvino_ir.write(model)
     with whispyx.Model(model, encoder="openvino:CPU") as other:
         assert openvino_ir.encoder_path(model) in (other.info.encoder or "")
+
+
+def test_the_variable_chooses_and_an_argument_wins(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHISPYX_ENCODER", "openvino")
+    with whispyx.Model(model) as chosen, whispyx.Model(model, encoder="model") as own:
+        assert (chosen.info.encoder or "").startswith("OpenVINO") and own.info.encoder is None
+    monkeypatch.setenv("WHISPYX_ENCODER", "nonsense")
+    with pytest.raises(ParamsError, match="nonsense"):
+        whispyx.Model(model)
+    monkeypatch.setenv("WHISPYX_ENCODER", "")
+    with whispyx.Model(model) as own:
+        assert own.info.encoder is None
 
 
 @pytest.mark.parametrize("kind", ["bytes", "file"])

@@ -216,7 +216,7 @@ cdef class Context:
     def close(self) -> None:
         """Let go of the weights. States that are still open keep them until they close. Closing twice is fine."""
         self.closed = True
-        self.weights = None
+        self.weights = self.encoder = None
 
     def __enter__(self) -> Context:
         return self

@@ -90,7 +90,7 @@ def _backend_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--encoder",
         metavar="E",
-        help="what computes the encoder instead: openvino, coreml, or such an encoder's file",
+        help="what computes the encoder instead: openvino, coreml, a file, or model",
     )
     parser.add_argument("--no-flash-attn", action="store_true", help="compute attention without the fused kernel")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float32]
     EncoderLike: TypeAlias = Callable[[Floats], Floats] | "SessionEncoder" | str | os.PathLike[str]
 
-__all__ = ["CoreMlEncoder", "OpenVinoEncoder", "Session", "SessionEncoder", "plan", "resolve"]
+__all__ = ["CoreMlEncoder", "OpenVinoEncoder", "Session", "SessionEncoder", "chosen", "plan", "resolve"]
 
 SUFFIXES: Final[dict[str, Any]] = {".xml": OpenVinoEncoder, ".mlmodelc": CoreMlEncoder, ".mlpackage": CoreMlEncoder}
 KINDS: Final[dict[str, Any]] = {"openvino": OpenVinoEncoder, "coreml": CoreMlEncoder}
@@ -51,6 +51,13 @@ class SessionEncoder(Protocol):
 
     def whispyx_session(self, n_mels: int, n_audio_ctx: int, n_audio_state: int) -> Session:
         """Open a session."""
+
+
+def chosen(encoder: EncoderLike | None) -> EncoderLike | None:
+    """Return what was asked for: by the argument, else by ``WHISPYX_ENCODER``. None: the model's own encoder."""
+    if encoder is None:
+        encoder = os.environ.get("WHISPYX_ENCODER") or None
+    return None if isinstance(encoder, str) and encoder == "model" else encoder
 
 
 def resolve(encoder: EncoderLike, model: str | bytes | bytearray | memoryview) -> Any:
@@ -80,8 +87,8 @@ def resolve(encoder: EncoderLike, model: str | bytes | bytearray | memoryview) -
     suffix = os.path.splitext(text.rstrip(os.sep))[1].lower()
     if suffix not in SUFFIXES:
         raise ParamsError(
-            f"{text!r} names no encoder: it can be {' or '.join(KINDS)} (with a device: openvino:GPU), or a file ending"
-            f" in {', '.join(SUFFIXES)}"
+            f"{text!r} names no encoder: it can be model, {', '.join(KINDS)} (with a device: openvino:GPU), or a file"
+            f" ending in {', '.join(SUFFIXES)}"
         )
     return SUFFIXES[suffix](text)
 
