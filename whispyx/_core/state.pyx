@@ -200,7 +200,6 @@ cdef class State:
         if self.busy:
             raise StateError("the state is in use: one job at a time; make a state for each thread")
         self.check_process()
-        self.watch.check()
         self.busy = True
         self.n_uses += 1
         self.abort.reset()
@@ -227,6 +226,7 @@ cdef class State:
 
     cdef int alloc(self, Sched sched, ggml_cgraph * graph, str what) except -1:
         cdef bint ok
+        self.watch.check()
         with nogil:
             ok = ggml_backend_sched_alloc_graph(sched.ptr, graph)
         if not ok:
@@ -238,8 +238,8 @@ cdef class State:
     cdef int compute(self, Sched sched, ggml_cgraph * graph, int n_threads) except -1:
         cdef ggml_status status
         self.set_threads(n_threads)
-        with nogil:
-            status = ggml_backend_sched_graph_compute(sched.ptr, graph)
+        with nogil:     # while it computes only a CPU asks
+            status = GGML_STATUS_ABORTED if self.abort.stopped() else ggml_backend_sched_graph_compute(sched.ptr, graph)
         self.watch.check()
         if status == GGML_STATUS_SUCCESS:
             return 0
