@@ -127,6 +127,10 @@ class FalseServer:
             connection.close()
 
     def close(self) -> None:
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)  # a thread that waits for a connection would hold it open
+        except OSError:
+            return  # closed already
         self._listener.close()
         for connection in self._open:
             connection.close()
