@@ -113,6 +113,13 @@ def test_an_unknown_name_lists_what_there_is(tmp_path: Path) -> None:
     assert str(tmp_path) in outcome["error"]
 
 
+def test_a_name_that_we_know_of_says_how_to_get_it() -> None:
+    outcomes = ask("answer([attempt('vulkan'), attempt('openvino'), attempt('vulcan')])")
+    assert "`whispyx backends build vulkan` makes it" in outcomes[0]["error"]
+    assert "WHISPYX_ENCODER" in outcomes[1]["error"]
+    assert "backends build" not in outcomes[2]["error"]
+
+
 def test_a_device_number_that_does_not_exist_lists_those_that_do() -> None:
     outcome = ask("answer(attempt('cpu:1'))")
     assert "BackendNotFoundError" in outcome["kinds"]

@@ -9,7 +9,7 @@ from typing import Final
 
 from whispyx._core import devices as table
 from whispyx.errors import BackendError, BackendNotFoundError, BackendUnsupportedError
-from whispyx.plugins import abi, discovery, endpoints, preload
+from whispyx.plugins import abi, discovery, endpoints, manifest, preload
 from whispyx.plugins.discovery import Candidate, Discovery, Problem, Selection, SelectionLike, Wish
 from whispyx.plugins.limits import VARIANT_VARIABLE, Limits
 from whispyx.plugins.report import EXCLUDED, LOADED, OUTSCORED, REFUSED, UNUSED, PluginRecord, Report
@@ -188,7 +188,7 @@ class Registry:
                     raise _named(BackendError(reason), candidate)
             raise BackendNotFoundError(
                 f"{selection.origin} asks for {wish.text!r}, but there is no plugin and no device of that name; "
-                f"{_known(found)}"
+                f"{_way_to(wish.name)}{_known(found)}"
             )
         for entry in entries:
             # A variant that is sound but for another machine is what variants are for; any other failure is an error.
@@ -378,6 +378,20 @@ def _is_device(text: str) -> bool:
 
 def _named(error: BackendError, candidate: Candidate) -> BackendError:
     return type(error)(f"plugin {candidate.name!r} ({candidate.path}) cannot be used: {error.args[0]}", log=error.log)
+
+
+def _way_to(name: str) -> str:
+    """Return how a backend that we know of can be had; empty for any other name."""
+    try:
+        root = manifest.kit_root()
+        if name not in manifest.names(root):
+            return ""
+        known = manifest.read(manifest.path_of(name, root))
+    except manifest.ManifestError:
+        return ""
+    if known.kind == "ENCODER":
+        return f"{name} computes Whisper's encoder alone and is chosen as such (encoder={name!r}, WHISPYX_ENCODER); "
+    return f"`whispyx backends build {name}` makes it; "
 
 
 def _known(found: Discovery) -> str:
