@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pytest
 
 from tests.plugins.toolkit import SOURCES, Compiler, python
 from whispyx.plugins import cases, checkup
-from whispyx.plugins.advice import VARIABLES, in_force
+from whispyx.plugins.advice import VARIABLES, advice, in_force
+from whispyx.plugins.doctor import DeviceCheck, Diagnosis, Examination, Program
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = "15"  # for an answer: plugins that hang cost this time, sound ones need a small part of it
@@ -264,3 +265,17 @@ def test_every_documented_variable_is_known_to_the_doctor() -> None:
         pytest.skip("the tests run outside of the repository: no docs here")
     documented = set(re.findall(r"^\| `(WHISPYX_[A-Z_]+)` \|", document.read_text("utf-8"), re.MULTILINE))
     assert documented <= set(VARIABLES), "add it to VARIABLES in whispyx/plugins/advice.py"
+
+
+def test_a_driver_that_is_only_software_is_told() -> None:
+    device = DeviceCheck("Vulkan0", "GPU", 0, "llvmpipe (LLVM 15.0.6, 256 bits)", 1, 1, {}, right=15)
+    plugins = (
+        Examination(
+            "/p/libggml-cpu.so", "cpu", "", "package", devices=(DeviceCheck("CPU", "CPU", 0, "x", 1, 1, {}, 15),)
+        ),
+        Examination("/p/libggml-vulkan.so", "vulkan", "", "package", devices=(device,)),
+    )
+    program = Program(True, devices=("Vulkan0", "CPU"))
+    (text,) = advice(Diagnosis(plugins, (), (), program), {})
+    assert "Vulkan0 is no hardware" in text
+    assert advice(Diagnosis(plugins, (), (), replace(program, devices=("CPU",))), {}) == []

@@ -35,6 +35,8 @@ OTHERS: Final = re.compile(
 CLOSE: Final = 0.85  # how like a name must be to be taken for a slip
 _SECRET: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
+_SOFTWARE: Final = re.compile("llvmpipe|lavapipe|swiftshader|pocl|software", re.IGNORECASE)
+
 # Files that drivers make for hardware, and the backends that use it.
 _HARDWARE: Final = (
     ("/dev/nvidiactl", "an NVIDIA GPU", ("cuda", "vulkan")),
@@ -93,6 +95,12 @@ def _plugins(found: Diagnosis) -> Iterator[str]:
             yield f"{plugin.label} computes well, but {plugin.reason}: programs that use it seem to fail."
         elif plugin.status == doctor.SOUND and plugin.devices and not any(d.right for d in plugin.devices):
             yield f"{plugin.label} supports none of the operations that were tried; it does no harm and is of no use."
+        for device in plugin.devices:
+            if device.name in found.program.devices and device.kind != "CPU" and _SOFTWARE.search(device.description):
+                yield (
+                    f"{device.name} is no hardware but a program on this processor ({device.description}), and slower "
+                    f"than the CPU plugin: set {BACKEND_VARIABLE}=cpu, or {EXCLUDE_VARIABLE}={plugin.label}."
+                )
     yield from (f"A place cannot be searched: {problem}." for problem in found.problems)
 
 
