@@ -99,10 +99,9 @@ def operations(proof: Proof) -> str:
 
 def speech(proof: Proof) -> str:
     """transcribe a recording and compare with the CPU"""
-    from whispyx.models import sample
-
-    audio = sample("jfk")
-    command = [sys.executable, "tests/device/compare.py", proof.name, "--models", MODEL, "--audio", str(audio)]
+    where = [sys.executable, "-c", "from whispyx.models import sample; print(sample('jfk'))"]
+    audio = subprocess.run(where, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    command = [sys.executable, "tests/device/compare.py", proof.name, "--models", MODEL, "--audio", audio]
     command += ["--runs", "1", "--seconds", "1800"]
     title = f"python tests/device/compare.py {proof.name} --models {MODEL} --audio jfk.wav --runs 1"
     return proof.run(command, title)
