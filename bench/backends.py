@@ -51,7 +51,7 @@ WAYS = (
     Way("blas", backend="blas,cpu"),
     Way("rpc, loopback", backend="rpc:0,cpu", serves=True),
     Way("openvino", encoder="openvino"),
-    Way("vulkan", backend="vulkan,cpu", variables={"GGML_VK_VISIBLE_DEVICES": "0"}),
+    Way("vulkan", backend="vulkan,cpu", variables={"GGML_VK_VISIBLE_DEVICES": "0", "GGML_VK_DISABLE_F16": "1"}),
 )
 REFERENCE = WAYS[0].name
 

@@ -148,6 +148,8 @@ def main() -> int:
     proof = Proof(arguments.name, (arguments.into / arguments.name).absolute(), arguments.plugin, options=arguments.set)
     if proof.name == "vulkan":
         proof.env["GGML_VK_VISIBLE_DEVICES"] = os.environ.get("GGML_VK_VISIBLE_DEVICES", "0")
+        # Mesa's software driver (22.3.6) damages its own memory with products in f16.
+        proof.env["GGML_VK_DISABLE_F16"] = os.environ.get("GGML_VK_DISABLE_F16", "1")
     elif not proof.options:
         proof.options = ["CMAKE_CUDA_ARCHITECTURES=75-virtual"]
     page = ROOT / "docs" / "backends" / f"{proof.name}.md"

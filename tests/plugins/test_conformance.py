@@ -189,6 +189,7 @@ def test_vulkan_agrees_with_the_referee(built: Callable[[str], Path], monkeypatc
     """On a software driver where there is no other; that one is slow, so only the smallest model's shapes."""
     plugin = built("vulkan") / "libggml-vulkan.so"
     monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", os.environ.get("GGML_VK_VISIBLE_DEVICES", "0"))
+    monkeypatch.setenv("GGML_VK_DISABLE_F16", os.environ.get("GGML_VK_DISABLE_F16", "1"))  # docs/backends/vulkan.md
     which = conformance.chosen(["*/tiny/*", "*/vad/*"])
     with conformance.referee(which, THREADS) as referee:
         result = judged(Target("vulkan", str(plugin)), referee, 600)

@@ -73,7 +73,8 @@ def child(code: str, *arguments: str, env: dict[str, str] | None = None, seconds
     environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment["WHISPYX_BACKEND_PATH"] = str(folder_of_the_plugin())
-    environment.update({"GGML_VK_VISIBLE_DEVICES": "0", **(env or {})})
+    # Mesa's software driver damages its own memory with products in f16.
+    environment.update({"GGML_VK_VISIBLE_DEVICES": "0", "GGML_VK_DISABLE_F16": "1", **(env or {})})
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True, text=True, env=environment, timeout=seconds, check=False,
