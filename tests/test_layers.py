@@ -15,7 +15,7 @@ PACKAGE = ROOT / "whispyx"
 # From the bottom up. A module may import its own group and those above it in this list. A name ending in ".*" stands
 # for a package and all in it.
 LAYERS = (
-    ("errors", "fallback", "constants", "languages", "_version", "_ggml.*", "data.*"),
+    ("errors", "fallback", "constants", "languages", "_version", "_stdio", "_ggml.*", "data.*"),
     ("_core", "_core.base", "_core.check", "_core.log", "_core.clock", "_core.source"),
     ("_core.sampling", "_core.vecmath"),
     ("_core.devices",),
@@ -47,7 +47,7 @@ LAYERS = (
 ONLY = {
     "models": ("errors", "constants", "languages", "_version", "models.*"),
     "plugins": (
-        *("errors", "fallback", "constants", "languages", "_version", "plugins.*"),
+        *("errors", "fallback", "constants", "languages", "_version", "_stdio", "plugins.*"),
         *("_core", "_core.base", "_core.devices", "_core.optest", "_core.rpc"),
     ),
 }

@@ -6,13 +6,24 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from .._stdio import fill_closed, keep_stdout
 from .console import Console, describe, prepare_streams, silence_stdout
 from .status import Status, status_of
 
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["Status", "main"]
+__all__ = ["Status", "main", "program"]
+
+
+def program() -> int:
+    """Run the command as a process: others do not get at its standard output until it has ended.
+
+    A library may print as late as when it is unloaded.
+    """
+    fill_closed()
+    keep_stdout()
+    return main()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,6 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         An exit code: see `Status`.
     """
+    fill_closed()
+    put_back = keep_stdout()
+    try:
+        return _main(argv)
+    finally:
+        put_back()
+
+
+def _main(argv: Sequence[str] | None) -> int:
     try:
         prepare_streams()
         status = _run(argv)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from whispyx._core.devices import devices
+from whispyx._stdio import fill_closed, keep_stdout
 from whispyx.errors import WhispyxError
 from whispyx.plugins import PluginRecord, Report, load, report
 
@@ -117,4 +118,6 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 if __name__ == "__main__":
+    fill_closed()
+    keep_stdout()
     sys.exit(main())

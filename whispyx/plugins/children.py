@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from whispyx import errors
+from whispyx._stdio import above_standard
 from whispyx.errors import WhispyxError
 
 __all__ = ["Ending", "Message", "Tell", "work"]
@@ -88,7 +89,7 @@ def work(
     """
     if not sys.executable:
         raise WhispyxError("this program does not know its Python interpreter (sys.executable), so no child can start")
-    reader, writer = os.pipe()
+    reader, writer = map(above_standard, os.pipe())
     spec = {
         "path": [os.path.abspath(place) for place in sys.path],
         "function": function,
