@@ -73,6 +73,7 @@ def test_what_cannot_be_used_gives_1_and_the_own_encoder_goes_on(
 ) -> None:
     good = openvino_ir.write(model, tmp_path / "good.xml")
     other = openvino_ir.write(pair(recipe_of("f32", n_audio_ctx=101)).path, tmp_path / "other.xml")
+    twin = openvino_ir.write(pair(recipe_of("f32", seed=6)).path, tmp_path / "twin.xml")
     (tmp_path / "rubbish.xml").write_text("rubbish")
     (tmp_path / "rubbish.bin").write_bytes(b"")
     for path, device, cache, reason in (
@@ -80,7 +81,11 @@ def test_what_cannot_be_used_gives_1_and_the_own_encoder_goes_on(
         (tmp_path / "rubbish.xml", "CPU", None, "no sound OpenVINO model"),
         (good, "TPU", None, "no device"),
         (other, "CPU", None, "do not belong together"),
+        (twin, "CPU", None, "made from another model"),
         (good, "CPU", good / "cache", "cache folder"),
+        (good, "CPU", "\0", "null character"),
+        ("a\0.xml", "CPU", "", "null character"),
+        ("", "CPU", "", "empty"),
     ):
         caplog.clear()
         with caplog.at_level(logging.ERROR, "whispyx.capi"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tests.core.tiny import pair, recipe_of
 from tests.encoders.openvino_kit import EXACT, RECIPE, SIZES, SOUND, mel, oracle, run
 from tests.oracle.compare import assert_close
 from whispyx.encoders import OpenVinoEncoder, openvino_ir
+from whispyx.encoders import openvino as ours
 from whispyx.errors import (
     BackendError,
     BackendLoadError,
@@ -72,6 +74,43 @@ def test_the_file_of_another_model_beside_a_model_is_refused(model: str) -> None
         whispyx.Model(model, encoder="openvino")
     openvino_ir.write(model)
     whispyx.Model(model, encoder="openvino").close()
+
+
+def test_the_encoder_of_another_model_is_refused_on_every_way_in(model: str, tmp_path: Path) -> None:
+    """Another model of the same shape: only the note in the file tells them apart."""
+    xml, other = openvino_ir.write(model, tmp_path / "of one.xml"), str(pair(recipe_of("f32", seed=6)).path)
+    content = Path(other).read_bytes()
+    for source, name in ((other, other), (content, "this model|memory|bytes|buffer")):
+        for encoder in (xml, str(xml), OpenVinoEncoder(xml)):
+            with pytest.raises(ParamsError, match="made from another model") as caught:
+                whispyx.Model(source, encoder=encoder)
+            assert str(xml) in str(caught.value)
+            assert re.search(name if source is content else re.escape(name), str(caught.value)), str(caught.value)
+    with pytest.raises(ParamsError, match="made from another model"):
+        whispyx.Model(other, encoder=OpenVinoEncoder.of_model(model))
+    # Open models are asked, too, with their own encoder or without.
+    for own in (None, OpenVinoEncoder.of_model(other)):
+        with whispyx.Model(other, encoder=own) as opened:
+            state = opened._context.new_state()
+            with pytest.raises(ParamsError, match="made from another model"):
+                state.set_encoder(OpenVinoEncoder(xml))
+            assert state.external_encoder is own
+            state.set_encoder(OpenVinoEncoder.of_model(content))
+            state.close()
+
+
+def test_the_encoder_of_the_same_model_with_other_weight_types_is_taken(tmp_path: Path) -> None:
+    for one, two in (("f32", "f16"), ("f16", "q8_0"), ("q8_0", "f32")):
+        xml = openvino_ir.write(pair(recipe_of(one, seed=5)).path, tmp_path / f"{one}.xml")
+        whispyx.Model(pair(recipe_of(two, seed=5)).path, encoder=xml).close()
+
+
+def test_a_file_without_a_note_is_taken_as_it_is(openvino: Any, model: str, tmp_path: Path) -> None:
+    graph = openvino.Core().read_model(openvino_ir.write(model, tmp_path / "noted.xml"))
+    bare = openvino.Model(graph.outputs, graph.get_parameters(), "by another program")
+    openvino.save_model(bare, tmp_path / "bare.xml")
+    assert OpenVinoEncoder(tmp_path / "bare.xml").whispyx_made_from is None
+    whispyx.Model(pair(recipe_of("f32", seed=6)).path, encoder=tmp_path / "bare.xml").close()
 
 
 def fixed(openvino: Any, model: str, path: Path) -> Path:
@@ -161,6 +200,36 @@ print(refused, len(cases))
 def test_damaged_files_are_refused_and_end_no_process(model: str) -> None:
     refused, of = map(int, child(DAMAGE, openvino_ir.write(model)).split())
     assert refused >= of // 2
+
+
+PAGE = """
+import sys
+from whispyx.encoders import OpenVinoEncoder
+from whispyx.errors import ModelFormatError
+try:
+    OpenVinoEncoder(sys.argv[1])
+except ModelFormatError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "head", ["<!DOCTYPE html><html></html>", "<html>", "<?xml version='1.0'?>\n<html/>", "PK\3\4", "<!-- <net> -->", ""]
+)
+def test_what_is_no_network_does_not_reach_openvino_which_would_print(head: str, tmp_path: Path) -> None:
+    (tmp_path / "page.xml").write_text(head)
+    (tmp_path / "page.bin").write_bytes(b"")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-c", PAGE, tmp_path / "page.xml"], capture_output=True, text=True, timeout=120, env=env
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "page.xml is no sound OpenVINO model" in done.stdout
+
+
+@pytest.mark.parametrize("head", ["", "\ufeff", "\n <!-- one -->\n<!-- two -->", "<?xml version='1.0' ?>\n<!-- x -->"])
+def test_other_beginnings_of_a_network_are_let_through(head: str) -> None:
+    assert ours.START.match(f"{head}<net name='x'>".encode())
 
 
 def test_another_network_is_no_encoder(openvino: Any, tmp_path: Path) -> None:
@@ -260,8 +329,67 @@ def test_a_cache_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         encoder.whispyx_session(*SIZES)
 
 
+def test_an_empty_cache_folder_is_none_and_not_the_working_directory(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    xml = openvino_ir.write(model)
+    later = OpenVinoEncoder(xml)
+    later.cache_dir = ""
+    for encoder in (OpenVinoEncoder(xml, cache_dir=""), OpenVinoEncoder.of_model(model, cache_dir=""), later):
+        run(encoder, mel())
+        assert not encoder.cache_dir
+    assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize("path", [5, None, b"x", "", "a\0.xml", 2.5])
+def test_what_is_no_path_of_an_encoder_is_refused(path: Any, model: str) -> None:
+    with pytest.raises(ParamsError) as caught:
+        OpenVinoEncoder(path)
+    assert "\0" not in str(caught.value)
+    if path is not None:
+        with pytest.raises(ParamsError) as caught:
+            whispyx.Model(model, encoder=path)
+        assert "\0" not in str(caught.value)
+
+
+class BytesPath:
+    def __fspath__(self) -> bytes:
+        return b"encoder.xml"
+
+
+def test_a_path_of_bytes_is_refused(model: str, tmp_path: Path) -> None:
+    with pytest.raises(ParamsError):
+        whispyx.Model(model, encoder=BytesPath())  # type: ignore[arg-type]
+    with pytest.raises(ParamsError):
+        openvino_ir.write(model, BytesPath())  # type: ignore[arg-type]
+    for out in (5, "a\0.xml"):
+        with pytest.raises(ParamsError):
+            openvino_ir.write(model, out)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["OpenVINO", " openvino ", "OPENVINO:cpu", "openvino : CPU"])
+def test_case_and_blanks_of_a_name_do_not_matter(name: str, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with whispyx.Model(model, encoder=name) as opened:
+        assert "OpenVINO" in (opened.info.encoder or "")
+    monkeypatch.setenv("WHISPYX_ENCODER", name)
+    with whispyx.Model(model) as opened:
+        assert "OpenVINO" in (opened.info.encoder or "")
+    with whispyx.Model(model, encoder=" Model ") as opened:
+        assert opened.info.encoder is None
+    for blank in (" ", "\t", " MODEL "):
+        monkeypatch.setenv("WHISPYX_ENCODER", blank)
+        with whispyx.Model(model) as opened:
+            assert opened.info.encoder is None
+
+
 def test_wrong_arguments_are_refused(model: str, tmp_path: Path) -> None:
-    for fields in ({"precision": "int4"}, {"n_threads": 0}, {"device": ""}):
+    for fields in (
+        *({"precision": "int4"}, {"n_threads": 0}, {"device": ""}, {"device": None}),
+        *({"n_threads": "2"}, {"n_threads": 1.5}, {"cache_dir": 5}, {"cache_dir": b"x"}, {"cache_dir": "\0"}),
+    ):
         with pytest.raises(ParamsError):
             OpenVinoEncoder.of_model(model, **fields)  # type: ignore[arg-type]
     with pytest.raises(ParamsError, match=r"\.xml"):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import whispyx
 from tests.core.tiny import pair, recipe_of
 from tests.oracle import mel as oracle_mel
 from tests.oracle.compare import assert_close, nmse_tolerance
@@ -294,6 +295,41 @@ def test_an_encoder_that_does_not_fit_leaves_the_old_one_in_place(ctx: Any, stat
         state.set_encoder(Sessions(fits=False))
     assert state.external_encoder is oracle
     state.encode()
+
+
+class Odd:
+    """An encoder with one thing that is not as it must be."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+NO_SESSIONS: list[Any] = [None, 5, Odd(run=print), Odd(run=5, close=print), Odd(close=print)]
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        *(5, "x", Odd(), Odd(whispyx_check=print), Odd(whispyx_session=5), Odd(whispyx_check=5, whispyx_session=print)),
+        *(Odd(whispyx_session=lambda *sizes, session=session: session) for session in NO_SESSIONS),
+    ],
+)
+def test_objects_that_are_no_encoders_are_refused(encoder: Any, ctx: Any, state: State) -> None:
+    state.set_encoder(oracle)
+    with pytest.raises(ParamsError, match=r"encoder"):
+        state.set_encoder(encoder)
+    assert state.external_encoder is oracle
+    state.encode()
+    if not isinstance(encoder, str):
+        with pytest.raises(ParamsError, match=r"encoder"):
+            whispyx.Model(pair(RECIPE).path, encoder=encoder).transcribe(SAMPLES, "en")
+
+
+def test_a_plan_that_is_no_method_is_refused() -> None:
+    encoder = Sessions()
+    encoder.whispyx_plan = 5  # type: ignore[attr-defined]
+    with pytest.raises(ParamsError, match="whispyx_plan"):
+        whispyx.Model(pair(RECIPE).path, encoder=encoder)
 
 
 # ---- models without an encoder of their own

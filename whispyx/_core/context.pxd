@@ -16,6 +16,7 @@ cdef class Context:
     cdef readonly bint flash_attn
     cdef readonly double load_ms
     cdef readonly str path            # None: not loaded from a file
+    cdef readonly str fingerprint     # of the network; None: the file holds no tensors
     cdef readonly object encoder      # what encodes for every state instead of the model itself, or None
     cdef readonly bint closed
     cdef readonly tuple aheads        # alignment heads, (layer, head) pairs of the decoder in ascending order

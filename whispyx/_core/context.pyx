@@ -90,7 +90,7 @@ cdef class Context:
         try:
             loaded = load(opened, self.device_list, progress, self.encoder)
             self.hparams, self.vocab, self.filters = loaded.hparams, loaded.vocab, loaded.filters
-            self.weights = loaded.weights
+            self.weights, self.fingerprint = loaded.weights, loaded.fingerprint
             if may_drop:
                 self.new_state().close()    # is there room to work, too?
         except (BackendUnsupportedError, ComputeMemoryError, DeviceError) as error:

@@ -10,5 +10,5 @@ cdef class External:
     cdef object run(self, object mel, HParams hp, int n_threads, AbortPoll abort)
     cdef void close(self) noexcept
 
-cdef int check_external(object encoder, HParams hp) except -1
-cdef External open_external(object encoder, HParams hp)
+cdef int check_external(object encoder, HParams hp, str model, str fingerprint) except -1
+cdef External open_external(object encoder, HParams hp, str model, str fingerprint)

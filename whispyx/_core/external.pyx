@@ -3,7 +3,8 @@
 A callable gets the window's mel spectrogram, float32 (n_mels, 2 * n_ctx), and returns float32 (n_ctx, n_state). It may
 be called by several threads at once if several states have it. An object with methods `whispyx_check(n_mels,
 n_audio_ctx, n_audio_state)`, which refuses a model that it does not fit, and `whispyx_session` (the same arguments) is
-asked for a session when a state takes it. A session has `run(mel, n_threads, stop)`, where `stop()` is True when the
+asked for a session when a state takes it. If it has `whispyx_made_from`, the fingerprint of the model that it was made
+from (or None), other models refuse it. A session has `run(mel, n_threads, stop)`, where `stop()` is True when the
 job is to end (then it returns None), and `close()`.
 """
 
@@ -62,22 +63,36 @@ cdef class External:
             self.session = None
 
 
-cdef int check_external(object encoder, HParams hp) except -1:
-    """Refuse what is no encoder, or none for a model with these settings."""
+cdef int check_external(object encoder, HParams hp, str model, str fingerprint) except -1:
+    """Refuse what is no encoder, or none for a model with these settings and this fingerprint (None: not known)."""
     check = getattr(encoder, "whispyx_check", None)
+    opens = getattr(encoder, "whispyx_session", None)
+    for name, method in (("whispyx_check", check), ("whispyx_session", opens)):
+        if method is not None and not callable(method):
+            raise ParamsError(f"the encoder {encoder_name(encoder)} has a {name} that is no method but {method!r}")
+    if opens is None and not callable(encoder):
+        raise ParamsError(f"an encoder is a callable or has whispyx_check and whispyx_session; got {encoder!r}")
     if check is not None:
         check(hp.n_mels, hp.n_audio_ctx, hp.n_audio_state)
-    elif not callable(encoder):
-        raise ParamsError(f"an encoder is a callable or has whispyx_check and whispyx_session; got {encoder!r}")
+    made_from = getattr(encoder, "whispyx_made_from", None)
+    if None not in (made_from, fingerprint) and made_from != fingerprint:
+        raise ParamsError(
+            f"the encoder {encoder_name(encoder)} was made from another model than {model or 'this one'}, whose weights"
+            " differ: 'whispyx openvino-encoder' writes that of a model, for all types of its weights"
+        )
     return 0
 
 
-cdef External open_external(object encoder, HParams hp):
+cdef External open_external(object encoder, HParams hp, str model, str fingerprint):
     """Take an encoder for a state of a model with these settings."""
-    check_external(encoder, hp)
+    check_external(encoder, hp, model, fingerprint)
     cdef External self = External.__new__(External)
     self.given, self.name = encoder, encoder_name(encoder)
     opens = getattr(encoder, "whispyx_session", None)
     if opens is not None:
-        self.session = opens(hp.n_mels, hp.n_audio_ctx, hp.n_audio_state)
+        session = opens(hp.n_mels, hp.n_audio_ctx, hp.n_audio_state)
+        for method in ("run", "close"):
+            if not callable(getattr(session, method, None)):
+                raise ParamsError(f"the encoder {self.name} opened {session!r}: no session, as it has no {method}()")
+        self.session = session
     return self

@@ -10,6 +10,7 @@ cdef class Loaded:
     cdef Filters filters
     cdef Vocab vocab
     cdef Weights weights        # None for a file that holds no tensors
+    cdef str fingerprint        # None for a file that holds no tensors
     cdef list fallbacks         # of Fallback: weights that the first device cannot multiply by
 
 
@@ -24,5 +25,7 @@ cdef HParams read_hparams(Source source)
 cdef Filters read_filters(Source source, HParams hp)
 cdef Vocab read_vocab(Source source, HParams hp)
 cdef list read_records(Source source, HParams hp)
+cdef object read_floats(Source source, Record record)
+cdef str fingerprint_of(Source source, list records)
 cdef Loaded load(Source source, list devices, object progress, object encoder)
 cdef int read_magic(Source source, str what) except -1

@@ -5,6 +5,7 @@ nothing is allocated from a number that the file claims before that number is kn
 data straight into the buffers of the devices that will use it.
 """
 
+import hashlib
 import math
 from collections.abc import Sequence
 
@@ -25,6 +26,7 @@ from whispyx._ggml.ggml cimport (
     GGML_TYPE_F32,
     ggml_blck_size,
     ggml_context,
+    ggml_get_type_traits,
     ggml_mul_mat,
     ggml_new_tensor,
     ggml_new_tensor_2d,
@@ -34,6 +36,7 @@ from whispyx._ggml.ggml cimport (
     ggml_row_size,
     ggml_set_name,
     ggml_tensor,
+    ggml_to_float_t,
     ggml_transpose,
     ggml_type,
     ggml_type_name,
@@ -56,6 +59,7 @@ from whispyx.errors import BackendUnsupportedError, ModelFormatError
 from whispyx.fallback import Fallback
 
 MAGIC = 0x67676D6C
+FINGERPRINTED = ("encoder.conv1.bias", "encoder.conv2.bias", "encoder.ln_post.weight", "encoder.ln_post.bias")
 MAX_NAME_BYTES = 64
 N_FFT_BINS = 201
 STAGING_BYTES = 8 << 20
@@ -214,6 +218,46 @@ cdef list read_records(Source source, HParams hp):
     return list(found.values())
 
 
+cdef object read_floats(Source source, Record record):
+    """Return a tensor as float32, the slowest dimension first: a matrix is (n_out, n_in)."""
+    cdef float[::1] values
+    cdef char * raw = NULL
+    cdef ggml_to_float_t to_float
+    cdef int64_t n
+    out = np.empty(record.shape[::-1], dtype=np.float32)
+    values = out.reshape(-1)
+    n = values.shape[0]
+    source.seek(record.offset)
+    if record.type == GGML_TYPE_F32:
+        source.read(&values[0], record.n_bytes, record.name)
+        return out
+    to_float = ggml_get_type_traits(<ggml_type>record.type).to_float
+    if to_float == NULL:
+        raise ModelFormatError(f"{source.name}: {record.name} has type number {record.type}, no kind of floats")
+    raw = <char *>malloc(record.n_bytes)
+    if raw == NULL:
+        raise MemoryError
+    try:
+        source.read(raw, record.n_bytes, record.name)
+        with nogil:
+            to_float(raw, &values[0], n)
+    finally:
+        free(raw)
+    return out
+
+
+cdef str fingerprint_of(Source source, list records):
+    """Return what tells networks apart: of the encoder's tensors that every file of a model stores as they are."""
+    cdef Record record
+    cdef dict by_name = {record.name: record for record in records}
+    if not by_name:
+        return None
+    found = hashlib.sha256()
+    for name in FINGERPRINTED:
+        found.update(read_floats(source, by_name[name]).astype("<f4").tobytes())
+    return found.hexdigest()[:32]
+
+
 cdef bint multiplies(Device device, ggml_context * scratch, int type, long long n_in, long long n_out):
     """Whether a device multiplies by a weight of this type and shape."""
     cdef ggml_tensor * w = ggml_new_tensor_2d(scratch, <ggml_type>type, n_in, n_out)
@@ -345,13 +389,13 @@ cdef Loaded load(Source source, list devices, object progress, object encoder):
     cdef Record record
     cdef Loaded loaded = Loaded.__new__(Loaded)
     loaded.hparams = read_hparams(source)
-    if encoder is not None:
-        check_external(encoder, loaded.hparams)     # before gigabytes are read
     loaded.filters = read_filters(source, loaded.hparams)
     loaded.vocab = read_vocab(source, loaded.hparams)
     loaded.fallbacks = []
     cdef list records = read_records(source, loaded.hparams)
+    loaded.fingerprint = fingerprint_of(source, records)
     if encoder is not None:
+        check_external(encoder, loaded.hparams, source.name, loaded.fingerprint)    # before gigabytes are read
         records = [record for record in records if not record.name.startswith(ENCODER)]
     if records:
         loaded.weights = place(source, records, devices, loaded.fallbacks)

@@ -126,7 +126,7 @@ cdef class State:
         self.sched_decode = Sched.create(self.backends, 2 * (128 + 64 * self.hp.n_text_layer))
         self.reserve()
         if ctx.encoder is not None:
-            self.external = open_external(ctx.encoder, self.hp)
+            self.external = open_external(ctx.encoder, self.hp, ctx.path, ctx.fingerprint)
 
     cdef int reserve(self) except -1:
         """Give every scheduler the memory of its largest graph, so that a job cannot run out of it half-way."""
@@ -297,7 +297,7 @@ cdef class State:
                 raise StateError("the model file holds no tensors: there is nothing to encode for")
             if encoder is None and not self.weights.has_encoder:
                 raise StateError("the model was loaded without its encoder: it cannot do without the one it was given")
-            taken = None if encoder is None else open_external(encoder, self.hp)
+            taken = None if encoder is None else open_external(encoder, self.hp, self.ctx.path, self.ctx.fingerprint)
             if self.external is not None:
                 self.external.close()
             self.external = taken

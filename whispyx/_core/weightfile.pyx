@@ -1,13 +1,15 @@
 """The tensors of a model file as float32 arrays, one at a time: for those who make something else of them."""
 
-from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
-
-import numpy as np
-
-from whispyx._core.loader cimport Record, read_filters, read_hparams, read_records, read_vocab
+from whispyx._core.loader cimport (
+    Record,
+    fingerprint_of,
+    read_filters,
+    read_floats,
+    read_hparams,
+    read_records,
+    read_vocab,
+)
 from whispyx._core.source cimport Source
-from whispyx._ggml.ggml cimport GGML_TYPE_F32, ggml_get_type_traits, ggml_to_float_t, ggml_type
 
 from whispyx._core.source import open_source
 from whispyx.errors import ModelFormatError, StateError
@@ -43,33 +45,15 @@ cdef class WeightFile:
 
     def read(self, str name):
         """Return a tensor as float32, the slowest dimension first: a matrix is (n_out, n_in)."""
-        cdef Record record = self.records[name]
-        cdef float[::1] values
-        cdef char * raw = NULL
-        cdef ggml_to_float_t to_float
-        cdef int64_t n
         if self.source is None:
             raise StateError(f"{self.name} was closed")
-        out = np.empty(record.shape[::-1], dtype=np.float32)
-        values = out.reshape(-1)
-        n = values.shape[0]
-        self.source.seek(record.offset)
-        if record.type == GGML_TYPE_F32:
-            self.source.read(&values[0], record.n_bytes, name)
-            return out
-        to_float = ggml_get_type_traits(<ggml_type>record.type).to_float
-        if to_float == NULL:
-            raise ModelFormatError(f"{self.name}: {name} has type number {record.type}, which is no kind of floats")
-        raw = <char *>malloc(record.n_bytes)
-        if raw == NULL:
-            raise MemoryError
-        try:
-            self.source.read(raw, record.n_bytes, name)
-            with nogil:
-                to_float(raw, &values[0], n)
-        finally:
-            free(raw)
-        return out
+        return read_floats(self.source, self.records[name])
+
+    def fingerprint(self) -> str:
+        """Return a number that tells networks apart, whatever the types of their weights."""
+        if self.source is None:
+            raise StateError(f"{self.name} was closed")
+        return fingerprint_of(self.source, list(self.records.values()))
 
     def close(self) -> None:
         """Close the file. Closing twice is fine."""

@@ -65,11 +65,11 @@ def whisper_ctx_init_openvino_encoder_with_state(
         const char * cache_dir)
 
     Lets OpenVINO compute the encoder for a state. Returns 0; or 1 (logged) where the package openvino is not installed,
-    has no such device, or cannot use the file, and where the file is for a model of another shape: the state then goes
-    on as before. `model_path` None is the model's path with its ending replaced by "-encoder-openvino.xml"; `device`
-    None is "CPU". `cache_dir` None is the model's path with the ending "-encoder-openvino-cache", or no cache where
-    that folder cannot be made; "" is no cache. A model that was not loaded from a file has neither, so its encoder must
-    be named. OpenVINO computes with the threads of each job.
+    has no such device, or cannot use the file, and where the file is for a model of another shape or was made from
+    another model: the state then goes on as before. `model_path` None is the model's path with its ending replaced by
+    "-encoder-openvino.xml"; `device` None is "CPU". `cache_dir` None is the model's path with the ending "-encoder-
+    openvino-cache", or no cache where that folder cannot be made; "" is no cache. A model that was not loaded from a
+    file has neither, so its encoder must be named. OpenVINO computes with the threads of each job.
     """
     function = "whisper_ctx_init_openvino_encoder"
     held = state_in(ctx, state, function)
@@ -81,7 +81,7 @@ def whisper_ctx_init_openvino_encoder_with_state(
         return 1
     with held.job(function) as core:
         try:
-            encoder = OpenVinoEncoder(path or encoder_path(own or ""), kind or "CPU", cache or None)
+            encoder = OpenVinoEncoder(encoder_path(own or "") if path is None else path, kind or "CPU", cache)
             if cache is None and own is not None:
                 encoder.cache_dir = _cache_beside(own)
             core.set_encoder(encoder)

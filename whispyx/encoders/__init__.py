@@ -18,6 +18,7 @@ from whispyx.errors import ParamsError
 
 from .coreml import CoreMlEncoder
 from .openvino import OpenVinoEncoder
+from .openvino_ir import path_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["CoreMlEncoder", "OpenVinoEncoder", "Session", "SessionEncoder", "chosen", "plan", "resolve"]
 
 SUFFIXES: Final[dict[str, Any]] = {".xml": OpenVinoEncoder, ".mlmodelc": CoreMlEncoder, ".mlpackage": CoreMlEncoder}
+VARIABLE: Final = "WHISPYX_ENCODER"
 KINDS: Final[dict[str, Any]] = {"openvino": OpenVinoEncoder, "coreml": CoreMlEncoder}
 
 
@@ -44,7 +46,11 @@ class Session(Protocol):
 
 @runtime_checkable
 class SessionEncoder(Protocol):
-    """An encoder that opens a session for each job. `name`, if it has one, is what it is called in messages."""
+    """An encoder that opens a session for each job. `name`, if it has one, is what it is called in messages.
+
+    With `whispyx_made_from`, the fingerprint of a model (`whispyx.encoders.openvino_ir.fingerprint`), it is refused by
+    models with other weights.
+    """
 
     def whispyx_check(self, n_mels: int, n_audio_ctx: int, n_audio_state: int) -> None:
         """Raise ParamsError for a model of another shape."""
@@ -56,8 +62,8 @@ class SessionEncoder(Protocol):
 def chosen(encoder: EncoderLike | None) -> EncoderLike | None:
     """Return what was asked for: by the argument, else by ``WHISPYX_ENCODER``. None: the model's own encoder."""
     if encoder is None:
-        encoder = os.environ.get("WHISPYX_ENCODER") or None
-    return None if isinstance(encoder, str) and encoder == "model" else encoder
+        encoder = os.environ.get(VARIABLE, "").strip() or None
+    return None if isinstance(encoder, str) and encoder.strip().lower() == "model" else encoder
 
 
 def resolve(encoder: EncoderLike, model: str | bytes | bytearray | memoryview) -> Any:
@@ -80,10 +86,12 @@ def resolve(encoder: EncoderLike, model: str | bytes | bytearray | memoryview) -
     """
     if not isinstance(encoder, (str, os.PathLike)):
         return encoder
-    text = os.fspath(encoder)
-    kind, _, device = text.partition(":")
-    if isinstance(encoder, str) and kind in KINDS:
-        return KINDS[kind].for_model(model, *([device] if device else []))
+    text = path_text(encoder, "an encoder")
+    if isinstance(encoder, str):  # as in a selection of backends, neither case nor blanks around a name matter
+        text = text.strip()
+        kind, _, device = (part.strip() for part in text.partition(":"))
+        if kind.lower() in KINDS:
+            return KINDS[kind.lower()].for_model(model, *([device] if device else []))
     suffix = os.path.splitext(text.rstrip(os.sep))[1].lower()
     if suffix not in SUFFIXES:
         raise ParamsError(
@@ -97,4 +105,6 @@ def plan(encoder: Any, n_threads: int, n_jobs: int) -> None:
     """Tell an encoder what will be asked of it, if it wants to know: jobs side by side, and the threads of each."""
     wants = getattr(encoder, "whispyx_plan", None)
     if wants is not None:
+        if not callable(wants):
+            raise ParamsError(f"the encoder {encoder!r} has a whispyx_plan that is no method but {wants!r}")
         wants(n_threads, n_jobs)

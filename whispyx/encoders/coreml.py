@@ -13,7 +13,7 @@ import numpy as np
 
 from whispyx.errors import BackendLoadError, BackendNotFoundError, BackendUnsupportedError, ComputeError, ParamsError
 
-from .openvino_ir import encoder_path
+from .openvino_ir import encoder_path, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,14 +53,14 @@ class CoreMlEncoder:
     """
 
     def __init__(self, path: str | os.PathLike[str], device: str = "ALL") -> None:
-        self.path = os.fspath(path)
+        self.path = path_text(path, "an encoder's path")
         if platform.system() != "Darwin":
             raise BackendUnsupportedError(
                 f"CoreML is a part of macOS: {self.path} cannot be used on {platform.system()}"
             )
         if not available():
             raise BackendNotFoundError("coremltools is not installed: pip install coremltools")
-        if device not in UNITS:
+        if not isinstance(device, str) or device not in UNITS:
             raise ParamsError(f"CoreML has no device {device!r} (expected one of {', '.join(UNITS)})")
         self.name = f"CoreML ({self.path})"
         try:

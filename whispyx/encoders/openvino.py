@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from whispyx.errors import (
     BackendLoadError,
     BackendNotFoundError,
     ComputeError,
+    ModelError,
     ModelFormatError,
     ModelNotFoundError,
     ParamsError,
@@ -37,6 +40,9 @@ POLL_MS: Final = 20
 """How often a running job asks whether it is to stop."""
 MAX_COMPILED: Final = 4
 """Compiled forms of one model that are kept: whole and shorter windows, for two numbers of threads."""
+HEAD_BYTES: Final = 4096
+START: Final = re.compile(rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*\?>\s*)?(<!--.*?-->\s*)*<net[\s>]", re.DOTALL)
+"""How the file of a network begins."""
 PRECISIONS: Final = ("f32", "bf16", "f16")
 
 
@@ -51,7 +57,8 @@ class OpenVinoEncoder:
     device : str
         OpenVINO's name of the device: "CPU", "GPU", "GPU.1", "NPU", "AUTO", …
     cache_dir : path or None
-        Folder in which OpenVINO keeps compiled models, so that the next program starts faster. Made if need be.
+        Folder in which OpenVINO keeps compiled models, so that the next program starts faster. Made if need be. None
+        or empty: no cache.
     precision : {"f32", "bf16", "f16"} or None
         What to compute in. None: f32 for a file that was written with f32 weights, otherwise what OpenVINO finds best
         for the device (bf16 on CPUs with instructions for it).
@@ -64,6 +71,8 @@ class OpenVinoEncoder:
         OpenVINO is not installed, or has no such device.
     ModelNotFoundError, ModelFormatError
         There is no such file, or it holds no encoder.
+    ParamsError
+        An argument is none.
     """
 
     def __init__(
@@ -75,7 +84,7 @@ class OpenVinoEncoder:
         precision: str | None = None,
         n_threads: int | None = None,
     ) -> None:
-        self.path: str | None = os.path.abspath(os.fspath(path))
+        self.path: str | None = os.path.abspath(_named(path))
         self._start(_read(self.path), device, cache_dir, precision, n_threads)
 
     @classmethod
@@ -100,25 +109,14 @@ class OpenVinoEncoder:
     def for_model(cls, model: str | bytes | bytearray | memoryview, device: str = "CPU") -> OpenVinoEncoder:
         """Take the file beside a ggml model if there is one, or make the encoder from the model.
 
-        Raises
-        ------
-        ParamsError
-            The file beside it was made from another model.
+        That the file was made from this model is checked when the model takes the encoder.
         """
         if not isinstance(model, str):
             return cls.of_model(model, device)
         path = openvino_ir.encoder_path(model)
         if not os.path.lexists(path):
             return cls.of_model(model, device)
-        self = cls(path, device)
-        made_from = self._noted("weights")
-        if made_from is not None:
-            with WeightFile(model) as weights:
-                if openvino_ir.fingerprint(weights) != made_from:
-                    raise ParamsError(
-                        f"{path} was made from another model than {model}: 'whispyx openvino-encoder' writes it anew"
-                    )
-        return self
+        return cls(path, device)
 
     def _start(
         self,
@@ -130,13 +128,18 @@ class OpenVinoEncoder:
     ) -> None:
         if precision not in (None, *PRECISIONS):
             raise ParamsError(f"precision {precision!r} is unknown (expected one of {', '.join(PRECISIONS)})")
-        if n_threads is not None and n_threads < 1:
-            raise ParamsError(f"n_threads is {n_threads}; at least one is needed")
+        try:
+            threads = None if n_threads is None else operator.index(n_threads)
+        except TypeError:
+            threads = 0
+        if threads is not None and threads < 1:
+            raise ParamsError(f"n_threads is {n_threads!r}; a whole number of at least 1 is needed")
+        folder = "" if cache_dir is None else openvino_ir.path_text(cache_dir, "cache_dir")
         self.device = _checked_device(device)
-        self.cache_dir = None if cache_dir is None else os.path.abspath(os.fspath(cache_dir))
+        self.cache_dir = os.path.abspath(folder) if folder else None
         self._model = model
         self._precision = precision or ("f32" if self._noted("storage") == "f32" else None)
-        self._n_threads = n_threads
+        self._n_threads = threads
         self._expected = min(4, usable_cores())
         self._n_jobs = 1
         self._compiled: OrderedDict[tuple[bool, int], Any] = OrderedDict()
@@ -154,6 +157,11 @@ class OpenVinoEncoder:
         return str(self._model.get_rt_info(["whispyx", key]).astype(str))
 
     # ---- what a model and its states ask for
+
+    @property
+    def whispyx_made_from(self) -> str | None:
+        """Fingerprint of the model that the file was made from; None where another program made it."""
+        return self._noted("weights")
 
     def whispyx_plan(self, n_threads: int, n_jobs: int) -> None:
         """Be ready for `n_jobs` jobs side by side, of `n_threads` threads each."""
@@ -224,7 +232,7 @@ class OpenVinoEncoder:
             }
         if self._precision is not None:
             config["INFERENCE_PRECISION_HINT"] = self._precision
-        if self.cache_dir is not None:
+        if self.cache_dir:
             config["CACHE_DIR"] = self._cache()
         try:
             return the_core().compile_model(model, self.device, config)
@@ -293,6 +301,24 @@ class _Session:
         self._request = self._compiled = None
 
 
+def _named(path: object) -> str:
+    text = openvino_ir.path_text(path, "an encoder's path")
+    if not text:
+        raise ParamsError("an encoder's path is empty")
+    return text
+
+
+def _check_start(path: str) -> None:
+    """Refuse what is no network by its first bytes: OpenVINO's readers would print about it before they fail."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
+    if START.match(head) is None:
+        raise ModelFormatError(f"{path} is no sound OpenVINO model: it does not begin with a <net>")
+
+
 def _read(path: str) -> Any:
     """Read an encoder's file and check that it is one."""
     core = the_core()
@@ -300,6 +326,8 @@ def _read(path: str) -> Any:
     for part in (path, weights) if path.endswith(".xml") else (path,):
         if not os.path.isfile(part):
             raise ModelNotFoundError(f"there is no encoder file {part}: 'whispyx openvino-encoder MODEL' writes it")
+    if path.endswith(".xml"):
+        _check_start(path)
     try:
         model = core.read_model(path)
     except (RuntimeError, ValueError) as error:  # ValueError: a message in which the file's bytes are no UTF-8

@@ -7,7 +7,6 @@ whisper.cpp wants it, but nothing in it depends on the length: it can be reshape
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import secrets
@@ -22,7 +21,7 @@ from whispyx.errors import ModelError, ModelFormatError, ParamsError
 
 from ._openvino import runtime
 
-__all__ = ["STORAGE", "build", "encoder_path", "fingerprint", "write"]
+__all__ = ["STORAGE", "build", "encoder_path", "fingerprint", "path_text", "write"]
 
 logger = logging.getLogger("whispyx.encoders")
 
@@ -36,18 +35,25 @@ Progress = Callable[[int, "int | None", str], None]
 """Called with (bytes done, bytes in all, a word for the work)."""
 
 
+def path_text(value: object, what: str) -> str:
+    """Return a path that a caller gave as text; ParamsError for what cannot be one."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str):
+        raise ParamsError(f"{what} is a str or a path, not {value!r}")
+    if "\0" in text:
+        raise ParamsError(f"{what} is {text!r}; no path holds a null character")
+    return text
+
+
 def encoder_path(model: str | os.PathLike[str], suffix: str = SUFFIX) -> str:
     """Return where whisper.cpp looks for the encoder of a model: its path with another ending."""
-    folder, name = os.path.split(os.fspath(model))
+    folder, name = os.path.split(path_text(model, "the model's path"))
     return os.path.join(folder, (name.rpartition(".")[0] or name) + suffix)
 
 
 def fingerprint(weights: WeightFile) -> str:
-    """Return a number that tells networks apart: of the encoder's tensors that every file stores as they are."""
-    found = hashlib.sha256()
-    for name in ("conv1.bias", "conv2.bias", "ln_post.weight", "ln_post.bias"):
-        found.update(weights.read(f"encoder.{name}").astype("<f4").tobytes())
-    return found.hexdigest()[:32]
+    """Return a number that tells networks apart, whatever the types of their weights: what a state checks."""
+    return weights.fingerprint()
 
 
 class _Graph:
@@ -210,6 +216,7 @@ def write(
     """
     path = Path(encoder_path(model))
     if out is not None:
+        out = path_text(out, "out")
         path = Path(out) / path.name if os.path.isdir(out) else Path(out)
     if path.suffix != ".xml":
         raise ParamsError(f"{path} must end in .xml; the weights go into a .bin file beside it")
