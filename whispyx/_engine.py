@@ -48,6 +48,7 @@ class Engine:
         from ._core.context import Context
 
         chosen = plugins.load(backend)
+        plugins.require_cpu()
         read = None if progress is None else lambda done, total: progress(done, total, "read")
         model = self._locate(source, progress)
         outside = None

@@ -115,9 +115,12 @@ def test_what_cannot_be_built_is_told_before_anything_is_fetched(
     assert not list(tmp_path.rglob("ggml-*"))
 
 
-@pytest.mark.parametrize("arguments", [["rpc", "--set", "x"], ["rpc", "--set", "=x"], ["rpc", "--jobs", "0"], []])
+@pytest.mark.parametrize(
+    "arguments", [["rpc", "--set", "x"], ["rpc", "--set", "=x"], ["rpc", "--jobs", "0"], ["rpc", "--into", " "], []]
+)
 def test_wrong_usage_is_told(arguments: list[str]) -> None:
     assert backends("build", *arguments).returncode == 2
+    assert backends("remove", "rpc", "--from", "").returncode == 2
 
 
 def test_one_that_cannot_be_built_does_not_stop_the_others(built: Callable[[str], Path], tmp_path: Path) -> None:

@@ -104,6 +104,55 @@ answer([attempt(), attempt(table.cpu_device().plugin_path)])
     assert by_path == {"selected": ["CPU"], "loaded": ["cpu"]}
 
 
+def test_ruling_out_what_is_loaded_already_is_an_error(compiler: Compiler, tmp_path: Path) -> None:
+    compiler.odd(tmp_path)
+    code = """
+first = attempt()
+os.environ["WHISPYX_BACKEND_EXCLUDE"] = "odd"
+later = [attempt(), attempt("odd"), attempt("cpu")]
+del os.environ["WHISPYX_BACKEND_EXCLUDE"]
+answer([first, later, attempt()])
+"""
+    first, later, again = ask(code, env={"WHISPYX_BACKEND_PATH": str(tmp_path)})
+    assert first["loaded"] == again["loaded"] == ["odd", "cpu"]
+    for outcome in later:
+        assert "BackendError" in outcome["kinds"]
+        assert "before the first model is made" in outcome["error"]
+
+
+def test_a_device_may_be_named_before_its_plugin_is_loaded(compiler: Compiler, tmp_path: Path) -> None:
+    compiler.odd(tmp_path, '-DODD_DEVICE_NAME="Odd1"')
+    environment = {"WHISPYX_BACKEND_PATH": str(tmp_path), "WHISPYX_BACKEND": "odd1"}
+    assert ask("answer(attempt())", env=environment)["selected"] == ["Odd1", "CPU"]
+    assert "no device of that name" in ask("answer(attempt('odd2'))", env=environment)["error"]
+
+
+def test_a_file_that_was_named_by_mistake_is_not_a_fallback_later(tmp_path: Path) -> None:
+    code = "first = attempt(sys.argv[1])\nattempt()\nanswer([first, [str(f) for f in plugins.report().fallbacks]])"
+    first, fallbacks = ask(code, str(tmp_path / "libggml-x.so"))
+    assert "there is no such file" in first["error"]
+    assert fallbacks == []
+
+
+def test_a_model_without_any_cpu_plugin_says_what_became_of_each() -> None:
+    code = """
+import whispyx
+from whispyx import capi
+capi.whisper_log_set(lambda level, text, data: None)
+try:
+    whispyx.Model("tiny.en")
+except whispyx.BackendNotFoundError as error:
+    told = str(error)
+answer([told, capi.whisper_init_from_file("x.bin") is None, capi.whisper_print_system_info()])
+"""
+    told, refused, info = ask(code, env={"WHISPYX_BACKEND_EXCLUDE": "cpu"})
+    assert "WHISPYX_BACKEND_EXCLUDE rules it out" in told
+    assert refused
+    assert "EXCLUDED : " in info
+    info = ask("from whispyx import capi\nanswer(capi.whisper_print_system_info())", env={"WHISPYX_BACKEND": "vulcan"})
+    assert "ERROR : WHISPYX_BACKEND asks for 'vulcan'" in info
+
+
 def test_a_kind_means_the_best_device_of_that_kind_whoever_offers_it(compiler: Compiler, tmp_path: Path) -> None:
     compiler.odd(tmp_path, '-DODD_DEVICE_NAME="Small"', IGPU, name="aaa")
     compiler.odd(tmp_path, '-DODD_DEVICE_NAME="Big"', GPU, name="bbb")

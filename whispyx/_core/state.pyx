@@ -247,7 +247,7 @@ cdef class State:
             self.abort.raise_pending()
         if status == GGML_STATUS_ALLOC_FAILED:
             raise ComputeMemoryError("a device ran out of memory while computing", log=last_line())
-        raise ComputeError(f"a device failed while computing (ggml status {<int>status})", log=last_line())
+        raise ComputeError(f"{' or '.join(self.ctx.devices)} failed (ggml status {<int>status})", log=last_line())
 
     # Stages as calls. Each enters and leaves the state, so none can run inside another one or inside a whole job.
 

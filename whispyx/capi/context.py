@@ -75,6 +75,7 @@ def _load(function: str, source: Any, params: whisper_context_params | None) -> 
     try:
         # WHISPYX_BACKEND names devices exactly; use_gpu and gpu_device choose among them, or among all.
         chosen = plugins.load()
+        plugins.require_cpu()
         core = Context.load(
             source,
             use_gpu=params.use_gpu,

@@ -12,6 +12,7 @@ from whispyx._core import devices, microbench
 from whispyx.capi._log import route
 from whispyx.capi._struct import thread_count
 from whispyx.encoders import coreml, openvino
+from whispyx.errors import WhispyxError
 from whispyx.fallback import remembered
 from whispyx.plugins.report import EXCLUDED
 
@@ -45,10 +46,14 @@ def whisper_print_system_info() -> str:
     One line: which external encoders can be used, their Python packages being installed; then for every device its
     plugin, name, description, the variant of the plugin that was loaded, and what the plugin says about itself
     (instruction sets, for the CPU). After them, which plugins and devices are not used by default and why (FALLBACK),
-    and what the user has ruled out (EXCLUDED).
+    and what the user has ruled out (EXCLUDED); or why the plugins that were asked for cannot be loaded (ERROR).
     """
-    now = plugins.load()
     parts = [f"WHISPER : COREML = {coreml.available():d} | OPENVINO = {openvino.available():d}"]
+    try:
+        now = plugins.load()
+    except WhispyxError as error:  # in C this function cannot fail
+        now = plugins.report()
+        parts.append(f"ERROR : {_plain(error)}")
     for device in devices.devices():
         facts = {"DEVICE": f"{device.name} ({device.description.strip()})"}
         # A library made for one kind of CPU has its name at the end, as in libwhispyx-ggml-cpu-haswell.so.

@@ -52,8 +52,9 @@ def _context(vctx: whisper_vad_context | None, function: str) -> whisper_vad_con
 def _load(function: str, source: Any, params: whisper_vad_context_params) -> whisper_vad_context | None:
     if not isinstance(params, whisper_vad_context_params):
         raise TypeError(f"{function}: params must be a whisper_vad_context_params, not {params!r}")
-    plugins.load()
     try:
+        plugins.load()
+        plugins.require_cpu()
         return whisper_vad_context(VadModel.load(source, n_threads=params.n_threads))
     except (ModelError, BackendError, ComputeError) as error:
         log.error("%s: %s", function, error)

@@ -137,7 +137,11 @@ def _advise(name: str, files: Sequence[str], into: str | None, console: Console)
 
 
 def _folder(chosen: str | None) -> Path:
-    return discovery.user_folder() if chosen is None else Path(os.path.expanduser(chosen)).absolute()
+    if chosen is None:
+        return discovery.user_folder()
+    if not chosen.strip():
+        raise ParamsError("the folder is empty; leave the option out for your plugin folder, or write '.' for this one")
+    return Path(os.path.expanduser(chosen)).absolute()
 
 
 def _settings(given: list[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import whispyx._core.base  # noqa: F401  first of all: it refuses to go on with another ggml than ours
-from whispyx.plugins.registry import load, report, resolve
+from whispyx.plugins.registry import load, report, require_cpu, resolve
 from whispyx.plugins.report import PluginRecord, Report
 
-__all__ = ["PluginRecord", "Report", "load", "report", "resolve"]
+__all__ = ["PluginRecord", "Report", "load", "report", "require_cpu", "resolve"]

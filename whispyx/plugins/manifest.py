@@ -64,6 +64,8 @@ class Probe:
         package, a package of pkg-config, a platform as in `sys.platform`, or an environment variable that must be set.
     places : tuple of str
         Folders to look in, too, for a program, header or library; ``$NAME`` in one is an environment variable.
+    by : str
+        For a header: the program that reads it, like a C++ compiler; empty for the C++ compiler.
     unless : str
         A CMake option; when the user sets it, this is not looked for.
     debian, pypi : str
@@ -76,6 +78,7 @@ class Probe:
     need: str
     value: str
     places: tuple[str, ...] = ()
+    by: str = ""
     unless: str = ""
     debian: str = ""
     pypi: str = ""
@@ -289,6 +292,7 @@ def _probe(table: _Table) -> Probe:
         need=found[0],
         value=table.text(found[0]),
         places=table.texts("places"),
+        by=table.text("by", ""),
         unless=table.text("unless", ""),
         debian=table.text("debian", ""),
         pypi=table.text("pypi", ""),

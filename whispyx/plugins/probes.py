@@ -62,7 +62,10 @@ def look_for(probe: Probe) -> bool:
     if probe.need == "program":
         return any(shutil.which(value, path=path) for path in (None, *folders))
     if probe.need == "header":
-        return any(Path(folder, value).is_file() for folder in folders) or _compiles(f"#include <{value}>\n", "-E")
+        source = f"#include <{value}>\n"
+        if probe.by:
+            return _succeeds(probe.by, "-E", "-x", "cu" if probe.by == "nvcc" else "c++", "-", text=source)
+        return any(Path(folder, value).is_file() for folder in folders) or _compiles(source, "-E")
     if probe.need == "library":
         return any(Path(folder, f"lib{value}.so").exists() for folder in folders) or _library(value)
     if probe.need == "python":
@@ -85,7 +88,8 @@ def _looked_for(probe: Probe) -> str:
         "variable": "the variable {} is not set",
     }
     places = f", nor is it in {' or '.join(probe.places)}" if probe.places else ""
-    return words[probe.need].format(probe.value) + places
+    text = words[probe.need].format(probe.value)
+    return (text.replace("the compiler", probe.by) if probe.by else text) + places
 
 
 def _install(probe: Probe) -> str:
@@ -138,5 +142,8 @@ def _compiles(source: str, *flags: str, link: str = "") -> bool:
 
 
 def _succeeds(*command: str, text: str = "") -> bool:
-    done = subprocess.run(command, input=text, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        done = subprocess.run(command, input=text, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except OSError:  # there is no such program
+        return False
     return done.returncode == 0

@@ -12,9 +12,9 @@ from whispyx.errors import BackendError, BackendNotFoundError, BackendUnsupporte
 from whispyx.plugins import abi, discovery, endpoints, manifest, preload
 from whispyx.plugins.discovery import Candidate, Discovery, Problem, Selection, SelectionLike, Wish
 from whispyx.plugins.limits import VARIANT_VARIABLE, Limits
-from whispyx.plugins.report import EXCLUDED, LOADED, OUTSCORED, REFUSED, UNUSED, PluginRecord, Report
+from whispyx.plugins.report import BY_HAND, EXCLUDED, LOADED, OUTSCORED, REFUSED, UNUSED, PluginRecord, Report
 
-__all__ = ["add_server", "load", "registration", "report", "resolve"]
+__all__ = ["add_server", "load", "registration", "report", "require_cpu", "resolve"]
 
 log: Final = logging.getLogger("whispyx.plugins")
 
@@ -75,6 +75,7 @@ class Registry:
         self._loaded: dict[str, Entry] = {}
         self._problems: dict[tuple[str, str], Problem] = {}
         self._searched: tuple[str, ...] = ()
+        self._found = Discovery((), (), ())
         self._selected: tuple[str, ...] | None = None
         self._may_fall_back = True
         self._limits = Limits(frozenset(), frozenset(), "")
@@ -84,6 +85,7 @@ class Registry:
         limits = Limits.from_env()
         with self._lock:
             self._limits = limits
+            self._require_not_excluded()
             if selection is None:
                 self._load_all()
                 self._selected = None
@@ -94,8 +96,7 @@ class Registry:
 
     def report(self) -> Report:
         with self._lock:
-            by_hand = (discovery.BACKEND_VARIABLE, discovery.ARGUMENT)
-            entries = sorted(self._entries.values(), key=lambda entry: entry.candidate.source not in by_hand)
+            entries = sorted(self._entries.values(), key=lambda entry: entry.candidate.source not in BY_HAND)
             records = [entry.record(self._loaded.get(entry.candidate.name)) for entry in entries]
             records += [
                 PluginRecord(p.place, p.name, "", p.source, REFUSED, reason=p.reason) for p in self._problems.values()
@@ -108,6 +109,10 @@ class Registry:
                 ggml_base=table.base_library(),
                 may_fall_back=self._may_fall_back,
             )
+
+    def require_cpu(self) -> None:
+        with self._lock:
+            self._require_cpu(self._found)
 
     # Nothing was selected: take what works, remember what does not.
 
@@ -146,11 +151,15 @@ class Registry:
         if not any(candidate.name == CPU for candidate in files):
             self._require_variant(found)
         for wish in selection.wishes:
-            if wish.is_kind and not self._plugin_called(wish.name, found):
-                # Any plugin may have such a device.
+            known = self._plugin_called(wish.name, found) or wish.path is not None or _is_device(wish.text)
+            if not known and (wish.is_kind or wish.text[-1:].isdigit()):
+                # A kind of device, or perhaps the name of a device ("Vulkan1"): any plugin may have it.
+                found = self._discover(None)
                 for name in dict.fromkeys(candidate.name for candidate in found.candidates):
                     self._load_any(name, found)
-            elif wish.path is None and wish.name not in self._loaded and not _is_device(wish.text):
+            if wish.is_kind and not self._plugin_called(wish.name, found):
+                continue
+            if wish.path is None and wish.name not in self._loaded and not _is_device(wish.text):
                 self._load_named(wish, selection, found)
         names = [self._device(wish, selection) for wish in selection.wishes]
         return tuple(device.name for device in table.select(names=names))
@@ -237,6 +246,16 @@ class Registry:
             f"{VARIANT_VARIABLE} asks for the CPU variant {wanted!r}, which is not installed; there are: {known}"
         )
 
+    def _require_not_excluded(self) -> None:
+        """Raise when something has been ruled out after it was loaded: plugins are never unloaded."""
+        for entry in self._loaded.values():
+            reason = self._limits.against(entry.candidate)
+            if reason is not None:
+                raise BackendError(
+                    f"{reason}, but plugin {entry.candidate.name!r} ({entry.candidate.path}) is loaded already; set "
+                    "the variable before the first model is made"
+                )
+
     def _plugin_called(self, name: str, found: Discovery) -> bool:
         return name in self._loaded or any(candidate.name == name for candidate in found.candidates)
 
@@ -283,6 +302,7 @@ class Registry:
                 log.info("%s (%s): %s", problem.place, problem.source, problem.reason)
         self._problems = {(p.place, p.reason): p for p in found.problems}
         self._searched = found.searched
+        self._found = found
         return found
 
     def _open_each(self, name: str, found: Discovery, again: bool = False) -> list[Entry]:
@@ -432,6 +452,17 @@ def load(backend: SelectionLike | None = None) -> Report:
         The selection is malformed, or ``WHISPYX_BACKEND_PATH`` holds a relative folder.
     """
     return _registry.load(backend)
+
+
+def require_cpu() -> None:
+    """Raise where `load` found no CPU plugin that works, though every model needs one.
+
+    Raises
+    ------
+    BackendNotFoundError
+        The message names every CPU plugin that was found, and why it was not loaded.
+    """
+    _registry.require_cpu()
 
 
 def report() -> Report:

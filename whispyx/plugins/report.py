@@ -16,6 +16,9 @@ OUTSCORED: Final = "outscored"
 UNUSED: Final = "unused"
 EXCLUDED: Final = "excluded"
 
+BY_HAND: Final = ("WHISPYX_BACKEND", "backend")
+"""Sources of files that a selection names."""
+
 
 @dataclass(frozen=True)
 class PluginRecord:
@@ -99,7 +102,12 @@ class Report:
         """The plugins that are not used though nobody ruled them out, where nothing was selected."""
         if self.selected is not None:
             return ()
-        refused = (record for record in self.refused if record.name and record.name not in self._loaded_names)
+        # What was once named by hand and failed has told its user so.
+        refused = (
+            record
+            for record in self.refused
+            if record.name and record.name not in self._loaded_names and record.source not in BY_HAND
+        )
         return tuple(Fallback(record.name, "CPU", record.reason) for record in refused)
 
     @property
