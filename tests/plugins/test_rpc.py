@@ -16,6 +16,7 @@ from tests import data
 from tests.plugins.rpc_toolkit import ROOT, FalseServer, Server, polite
 from tests.plugins.toolkit import python
 from whispyx.errors import ParamsError
+from whispyx.plugins import rpc
 from whispyx.plugins.endpoints import check_endpoint
 
 SECONDS = 150.0
@@ -227,6 +228,27 @@ with Server(plugins) as server:
     assert seconds < BOUND_S
 
 
+def test_a_server_that_answers_no_longer_is_called_lost_and_not_full(child: Callable[..., Any]) -> None:
+    found = child(
+        """
+false = FalseServer(polite())
+(name,) = rpc.add_server(false.endpoint)
+chosen = timed(whispyx.Model, model, backend=name)
+with whispyx.Model(model) as m:
+    fallbacks = [[f.wanted, f.used, f.reason] for f in m.devices.fallbacks]
+print(json.dumps([chosen, fallbacks]))
+""",
+        **SHORT,
+    )
+    (kind, message, _), ((wanted, used, reason),) = found
+    assert kind == "DeviceError"
+    assert (wanted, used) == ("RPC0", "CPU")
+    for text in (message, reason):
+        assert "device RPC0 is lost" in text
+        assert "did not answer within 3 s" in text
+        assert "memory" not in text
+
+
 def test_the_c_api_returns_its_status_when_the_server_is_lost(child: Callable[..., Any]) -> None:
     found = child("""
 from whispyx import audio, capi
@@ -387,11 +409,17 @@ with Server(plugins) as server:
 
 
 @pytest.mark.parametrize(
-    "text", ["host", "host:", ":1", "host:0", "host:65536", "a b:1", "host:1:2", "http://host:1", "fe80::1:5", ""]
+    "text",
+    [
+        *("host", "host:", ":1", "host:0", "host:65536", "a b:1", "host:1:2", "http://host:1", "fe80::1:5", ""),
+        *(None, 5, b"127.0.0.1:1", ("127.0.0.1", 1)),
+    ],
 )
-def test_an_address_that_is_none_is_refused(text: str) -> None:
+def test_an_address_that_is_none_is_refused(text: Any) -> None:
     with pytest.raises(ParamsError, match="host:port"):
         check_endpoint(text)
+    with pytest.raises(ParamsError, match="host:port"):
+        rpc.add_server(text)
 
 
 @pytest.mark.parametrize(

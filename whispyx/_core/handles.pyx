@@ -45,6 +45,8 @@ from whispyx._ggml.ggml_backend cimport (
     ggml_backend_buffer_t,
     ggml_backend_buft_get_device,
     ggml_backend_dev_init,
+    ggml_backend_dev_name,
+    ggml_backend_dev_t,
     ggml_backend_free,
     ggml_backend_sched_free,
     ggml_backend_sched_get_buffer_size,
@@ -180,6 +182,15 @@ cdef class Meta:
         self.close()
 
 
+cdef int check_lost(ggml_backend_dev_t dev, str what) except -1:
+    """Raise if a device gives no memory because it cannot be used: then memory is not what is missing."""
+    why = device_error(dev)
+    if why is not None:
+        name = (<bytes>ggml_backend_dev_name(dev)).decode("utf-8", "replace")
+        raise DeviceError(f"device {name} is lost, so {what} cannot be placed there: {why}")
+    return 0
+
+
 cdef class Buffer:
     """Device memory that holds the data of one Meta's tensors."""
 
@@ -193,9 +204,7 @@ cdef class Buffer:
             need = ggml_backend_alloc_ctx_tensors_from_buft_size(meta.ptr, buft)
             self.ptr = ggml_backend_alloc_ctx_tensors_from_buft(meta.ptr, buft)
         if self.ptr == NULL:
-            why = device_error(ggml_backend_buft_get_device(buft))
-            if why is not None:
-                raise DeviceError(f"no memory for {what}: {why}")
+            check_lost(ggml_backend_buft_get_device(buft), what)
             raise ComputeMemoryError(f"no memory for {what}: {need / 1e6:.1f} MB were asked for", log=last_line())
         ggml_backend_buffer_set_usage(self.ptr, usage)
         if ggml_backend_buffer_is_host(self.ptr):
@@ -385,6 +394,5 @@ cdef int no_room(Sched sched, Watch watch, str what) except -1:
     cdef Backend backend
     watch.check()
     for backend in sched.backends:
-        if (why := backend.device.error()) is not None:
-            raise DeviceError(f"no memory for {what}: {why}")
+        check_lost(backend.device.dev, what)
     raise ComputeMemoryError(f"no memory for {what}", log=last_line())

@@ -39,8 +39,10 @@ def check_endpoint(text: str) -> str:
     Raises
     ------
     ParamsError
-        It is not of the form host:port (an IPv6 address stands in brackets).
+        It is no text, or not of the form host:port (an IPv6 address stands in brackets).
     """
+    if not isinstance(text, str):
+        raise ParamsError(f"{text!r} is not the address of a server; it is a text of the form host:port")
     found = ENDPOINT.fullmatch(text.strip().lower())
     if found is None or not 0 < int(found["port"]) < 65536:
         raise ParamsError(f"{text!r} is not the address of a server; it has the form host:port, or [IPv6 address]:port")
