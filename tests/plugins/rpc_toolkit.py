@@ -35,12 +35,16 @@ def _die_with_parent() -> None:
 class Server:
     """`whispyx rpc-server` with the plugins of a folder, and its workers, as one group of processes."""
 
-    def __init__(self, plugins: str | Path, *arguments: str, port: int = 0, threads: int = 2) -> None:
+    def __init__(
+        self, plugins: str | Path, *arguments: str, port: int = 0, threads: int = 2, streams: str = ""
+    ) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("WHISPYX_")}
         environment.update(WHISPYX_BACKEND_PATH=str(plugins), WHISPYX_PLUGIN_HOME="/nonexistent")
         environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  (lives as long as the server)
         command = [sys.executable, "-m", "whispyx", "-v", "rpc-server", "--port", str(port), "-t", str(threads)]
+        if streams:  # in the words of a shell, such as "<&-"
+            command = ["sh", "-c", f'exec "$@" {streams}', "sh", *command]
         self.process = subprocess.Popen(
             [*command, *arguments],
             env=environment,
@@ -53,6 +57,12 @@ class Server:
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
         self.endpoint = self.line.rsplit(" on ", 1)[-1].strip()
+
+    def workers(self) -> list[int]:
+        """Return the processes of its workers, oldest first."""
+        number = self.process.pid
+        found = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+        return [int(process) for process in found]
 
     @property
     def port(self) -> int:

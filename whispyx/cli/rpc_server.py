@@ -1,12 +1,13 @@
 """`whispyx rpc-server`: lets other processes and machines compute on a device of this one.
 
-The server itself only listens. One worker process waits for the next client, and each client has a worker of its own
-(`rpc_worker`), so a client that crashes its worker, on purpose or not, disturbs nobody else.
+The server itself only listens (`rpc_door`). One worker process waits for the next client, and each client has a worker
+of its own (`rpc_worker`), so a client that crashes its worker, on purpose or not, disturbs nobody else.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import ipaddress
 import json
 import logging
@@ -16,12 +17,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
 from ..errors import BackendError, ParamsError
 from .console import Console
+from .rpc_door import MOST_WAITING, Door
 from .status import Status
 
 __all__ = ["add_arguments", "run_rpc_server"]
@@ -31,6 +34,9 @@ log: Final = logging.getLogger("whispyx.rpc")
 DEFAULT_PORT: Final = 50052
 GOODBYE_S: Final = 3.0
 """How long a worker may take to end when it is asked to."""
+MOST_LOST: Final = 5
+LOST_S: Final = 60.0
+"""Of workers that have no client this many may end within so many seconds; one more is the end of the server."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +82,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(16)
+        listener.listen(MOST_WAITING)
     except OSError as error:
         listener.close()
         raise BackendError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
@@ -85,9 +91,11 @@ def _listen(host: str, port: int) -> socket.socket:
 
 @dataclass(eq=False)
 class _Worker:
-    """A process that waits for a client or serves one."""
+    """A process that waits for a client or serves one, and the way to talk to it."""
 
     process: subprocess.Popen[bytes]
+    line: socket.socket
+    ready: bool = False
     client: str | None = None
     error: dict[str, Any] = field(default_factory=dict)
     heard: bytes = b""
@@ -104,26 +112,27 @@ class _Server:
         self._console = console
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
+        self._door = Door(listener, self._selector)
         self._announced = False
         self._asked_to_end = False
         self._failed: BaseException | None = None
+        self._lost: deque[float] = deque(maxlen=MOST_LOST)
 
     def run(self) -> int:
         """Keep a worker waiting, as long as there may be another client."""
         wake, woken = socket.socketpair()
         wake.setblocking(False)
         woken.setblocking(False)
-        self._selector.register(woken, selectors.EVENT_READ, None)
+        self._selector.register(woken, selectors.EVENT_READ, functools.partial(woken.recv, 64))
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         waker = signal.set_wakeup_fd(wake.fileno())
         try:
-            self._start_worker()
+            self._wait_for_another()
             while not self._asked_to_end and self._failed is None:
-                for key, _ in self._selector.select():
-                    if key.data is None:
-                        woken.recv(64)
-                    else:
-                        self._hear(key.data)
+                for key, _ in self._selector.select(self._door.patience()):
+                    key.data()
+                self._door.tidy()
+                self._let_in()
         finally:
             signal.set_wakeup_fd(waker)
             for number, handler in before.items():
@@ -138,19 +147,23 @@ class _Server:
         self._asked_to_end = True
 
     def _start_worker(self) -> None:
-        fd = self._listener.fileno()
-        command = [sys.executable, "-m", "whispyx.cli.rpc_worker", "--socket", str(fd), "--threads", str(self._threads)]
+        line, theirs = socket.socketpair()
+        number = theirs.fileno()
+        command = [sys.executable, "-m", "whispyx.cli.rpc_worker", "--line", str(number)]
+        command += ["--threads", str(self._threads)]
         if self._device is not None:
             command += ["--device", self._device]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(fd,))
-        worker = _Worker(process)
+        with theirs:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(number,))
+        worker = _Worker(process, line)
         self._workers.append(worker)
-        assert process.stdout is not None
-        self._selector.register(process.stdout, selectors.EVENT_READ, worker)
+        self._selector.register(line, selectors.EVENT_READ, functools.partial(self._hear, worker))
 
     def _hear(self, worker: _Worker) -> None:
-        assert worker.process.stdout is not None
-        data = worker.process.stdout.read1(65536)  # type: ignore[attr-defined]
+        try:
+            data = worker.line.recv(65536)
+        except ConnectionError:  # it was killed with something unread
+            data = b""
         *lines, worker.heard = (worker.heard + data).split(b"\n")
         for line in lines:
             self._take(worker, json.loads(line))
@@ -160,33 +173,58 @@ class _Server:
     def _take(self, worker: _Worker, message: dict[str, Any]) -> None:
         if "error" in message:
             worker.error = message
-        elif "client" in message:
-            worker.client = message["client"]
-            log.info("client %s is served", worker.client)
-            self._wait_for_another()
-        elif not self._announced:
+            return
+        worker.ready = True
+        if not self._announced:
             self._announced = True
             self._announce(message)
 
+    def _let_in(self) -> None:
+        """Give the next client to the worker that waits, and have another one wait."""
+        for worker in self._workers:
+            if not worker.ready or worker.client is not None:
+                continue
+            caller = self._door.next()
+            if caller is None:
+                return
+            try:
+                socket.send_fds(worker.line, [b"!"], [caller.connection.fileno()])
+            except ConnectionError:  # the worker is dead, which is about to be heard
+                self._door.put_back(caller)
+                continue
+            worker.client = caller.address
+            caller.connection.close()
+            log.info("client %s is served", worker.client)
+        self._wait_for_another()
+
     def _bury(self, worker: _Worker) -> None:
-        assert worker.process.stdin is not None and worker.process.stdout is not None
-        self._selector.unregister(worker.process.stdout)
-        worker.process.stdin.close()
-        worker.process.stdout.close()
+        self._selector.unregister(worker.line)
+        worker.line.close()
         code = worker.process.wait()
         self._workers.remove(worker)
-        if worker.client is None and not self._asked_to_end:
-            # It had no client: the next one would end in the same way.
-            why = worker.error.get("error") or f"a worker ended by itself ({_ending(code)})"
-            kind = ParamsError if worker.error.get("status") == Status.USAGE else BackendError
-            self._failed = kind(why)
-            return
-        if code == 0:
+        if worker.client is None:
+            if not self._asked_to_end:
+                self._was_lost(worker, code)
+        elif code == 0:
             log.info("client %s has left", worker.client)
         else:
             why = worker.error.get("error") or f"its process ended ({_ending(code)}); other clients are not concerned"
             log.warning("client %s is gone: %s", worker.client, why)
-        self._wait_for_another()
+        if self._failed is None:
+            self._wait_for_another()
+
+    def _was_lost(self, worker: _Worker, code: int) -> None:
+        """Decide what it means that a worker ended which had no client."""
+        why = worker.error.get("error") or f"a worker ended by itself ({_ending(code)})"
+        now = time.monotonic()
+        often = len(self._lost) == MOST_LOST and now - self._lost[0] < LOST_S
+        self._lost.append(now)
+        if self._announced and not often:
+            log.warning("%s; another one takes its place", why)
+            return
+        # None has ever been ready, or they end one after another: the next one would, too.
+        kind = ParamsError if worker.error.get("status") == Status.USAGE else BackendError
+        self._failed = kind(f"{why}, as {MOST_LOST} others before it" if often else why)
 
     def _wait_for_another(self) -> None:
         waiting = any(worker.client is None for worker in self._workers)
@@ -215,9 +253,8 @@ class _Server:
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()
-            for pipe in (worker.process.stdin, worker.process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            worker.line.close()
+        self._door.close()
         self._selector.close()
 
 

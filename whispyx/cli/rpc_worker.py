@@ -1,7 +1,7 @@
 """One client of `whispyx rpc-server`, in a process of its own: what that client breaks is not the server.
 
-Started by the server with the listening socket. Says on standard output, a JSON object a line, which device it is ready
-to serve, and later whom it serves. Ends with its client, or with the server (the end of its standard input).
+Started by the server with one end of a line between them. Says there, a JSON object a line, which device it is ready to
+serve, or why it cannot; then a client's connection comes in. Ends with its client, or while it waits with the server.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -25,10 +24,12 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve one client; the exit code tells whether that was possible."""
     parser = argparse.ArgumentParser(prog="whispyx.cli.rpc_worker")
-    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--line", type=int, required=True)
     parser.add_argument("--device")
     parser.add_argument("--threads", type=int, required=True)
     args = parser.parse_args(argv)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group of processes; the server decides
+    os.dup2(2, 1)  # what drivers print is not what the server says
     from .._core import rpc
     from ..errors import WhispyxError
     from ..plugins.endpoints import PLUGIN, SERVERS_VARIABLE
@@ -36,27 +37,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     from .status import status_of
 
     _prepare(SERVERS_VARIABLE)
-    listener = socket.socket(fileno=args.socket)
+    line = socket.socket(fileno=args.line)
+    line.set_inheritable(False)
     try:
         device = _device(args.device)
         plugin = registration(PLUGIN)
         _, total = device.memory()
-        _say(device=device.name, description=device.description, memory=total)
-        accepted = _accept(listener)
-        if accepted is None:
+        if not _say(line, device=device.name, description=device.description, memory=total):
             return 0
-        client, address = accepted
-        listener.close()
-        _say(client=address)
-        rpc.serve(plugin, client.detach(), device, args.threads)
+        client = _receive(line)
+        if client is None:
+            return 0
+        rpc.serve(plugin, client, device, args.threads)
     except (WhispyxError, OSError) as error:
-        _say(error=str(error), status=int(status_of(error)))
+        _say(line, error=str(error), status=int(status_of(error)))
         return 1
     return 0
 
 
 def _prepare(servers: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group of processes; the server decides
     os.environ.pop(servers, None)  # no server is a client of others, least of all of itself
     os.environ["GGML_NO_BACKTRACE"] = "1"  # a failed assert would start a debugger to describe it
     try:
@@ -86,22 +85,25 @@ def _device(wanted: str | None) -> Device:
     return device
 
 
-def _accept(listener: socket.socket) -> tuple[socket.socket, str] | None:
-    """Wait for a client; None when the server has gone."""
-    listener.setblocking(False)  # another worker may have been quicker
-    while True:
-        ready, _, _ = select.select([listener, sys.stdin], [], [])
-        if sys.stdin in ready:
-            return None
-        try:
-            client, address = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            continue
-        return client, f"{address[0]}:{address[1]}"
+def _receive(line: socket.socket) -> int | None:
+    """Wait for the connection of a client; None when the server has gone."""
+    try:
+        _, numbers, _, _ = socket.recv_fds(line, 1, 1)
+    except ConnectionError:
+        return None
+    if not numbers:
+        return None
+    os.set_inheritable(numbers[0], False)
+    return numbers[0]
 
 
-def _say(**message: Any) -> None:
-    print(json.dumps(message), flush=True)
+def _say(line: socket.socket, **message: Any) -> bool:
+    """Tell the server something; False when it has gone."""
+    try:
+        line.sendall(json.dumps(message).encode() + b"\n")
+    except ConnectionError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
