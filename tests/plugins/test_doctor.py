@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.plugins.toolkit import SOURCES, Compiler, python
-from whispyx.plugins import cases, checkup
+from whispyx.plugins import cases, checkup, variables
 from whispyx.plugins.advice import VARIABLES, advice, in_force
 from whispyx.plugins.doctor import DeviceCheck, Diagnosis, Examination, Program
 
@@ -235,10 +236,109 @@ def test_a_forced_variant_is_told() -> None:
         assert "WHISPYX_CPU_VARIANT holds whispyx to x64" in answer.advice
 
 
-def test_malformed_variables_are_an_error() -> None:
-    done = python("whispyx", "doctor", flags=["-m"], env={"WHISPYX_BACKEND_EXCLUDE": "not/absolute"})
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("WHISPYX_BACKEND_PATH", "rel", 4),
+        ("WHISPYX_PLUGIN_HOME", "rel", 4),
+        ("WHISPYX_CPU_VARIANT", "a/b", 4),
+        ("WHISPYX_BACKEND_EXCLUDE", "not/absolute", 4),
+        ("WHISPYX_BACKEND_EXCLUDE", "cpu,?", 4),
+        ("WHISPYX_BACKEND", "cpu,,", 4),
+        ("WHISPYX_RPC_SERVERS", "nowhere", 1),
+        ("WHISPYX_RPC_TIMEOUT", "nan", 1),
+        ("WHISPYX_RPC_TIMEOUT", "-1", 1),
+    ],
+)
+def test_malformed_variables_are_told_and_the_rest_is_examined(name: str, value: str, code: int) -> None:
+    answer = doctor(**{name: value})
+    assert answer.code == code, answer.words
+    assert answer.words["ok"] is False
+    assert answer.words["program"]["works"] is (code == 1)
+    assert list(answer.words["malformed"]) == [name]
+    assert name in answer.words["advice"][0]
+    assert repr(value.split(",")[-1] or "empty").strip("'") in answer.words["advice"][0]
+    assert answer.advice.count(answer.words["malformed"][name]) == 1
+    assert answer.words["variables"][name] == value
+    assert {p["status"] for p in answer.words["plugins"] if p["name"] == "cpu"} == {"sound"}
+
+
+def test_malformed_variables_do_not_hide_a_harmful_plugin(patient: Path) -> None:
+    answer = doctor(patient.parent, PATIENT="crash-open", WHISPYX_BACKEND_EXCLUDE="a/b", WHISPYX_CPU_VARIANT="a/b")
+    assert answer.code == 4
+    assert set(answer.words["malformed"]) == {"WHISPYX_BACKEND_EXCLUDE", "WHISPYX_CPU_VARIANT"}
+    assert answer.words["exclude"] == "patient"
+    assert answer.words["without"]["works"] is True
+
+
+def test_malformed_variables_are_told_in_the_text() -> None:
+    done = python("whispyx", "doctor", flags=["-m"], env={"WHISPYX_PLUGIN_HOME": "rel"})
+    assert (done.returncode, done.stderr) == (4, "")
+    assert "  1. WHISPYX_PLUGIN_HOME is the relative path 'rel'" in done.stdout
+    done = python("whispyx", "backends", "list", flags=["-m"], env={"WHISPYX_PLUGIN_HOME": "rel"})
     assert done.returncode == 2
-    assert "WHISPYX_BACKEND_EXCLUDE" in done.stderr
+    assert done.stderr.startswith("whispyx: WHISPYX_PLUGIN_HOME is the relative path 'rel'")
+
+
+def test_every_variable_of_this_package_is_read() -> None:
+    """READERS knows every variable that some module here declares."""
+    here = Path(variables.__file__).parent
+    declared = set(re.findall(r'_VARIABLE: Final = "(WHISPYX_\w+)"', "".join(p.read_text() for p in here.glob("*.py"))))
+    assert declared and declared == set(variables.READERS)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("nosuch", "names no encoder"),
+        ("/nonexistent/x-encoder-openvino.xml", "/nonexistent/x-encoder-openvino.xml"),
+        ("openvino:TPU9", "TPU9"),
+        ("coreml", "macOS"),
+    ],
+)
+def test_an_encoder_that_cannot_be_had_is_told(value: str, told: str) -> None:
+    if value.startswith("coreml") and sys.platform == "darwin":
+        pytest.skip("CoreML is here")
+    answer = doctor(WHISPYX_ENCODER=value)
+    assert answer.code == 4, answer.words
+    assert answer.words["ok"] is False
+    assert answer.words["encoder"]["chosen"] == value and answer.words["encoder"]["usable"] is False
+    assert f"With WHISPYX_ENCODER={value} no model can be opened" in answer.words["advice"][0]
+    assert told in answer.words["advice"][0] or "OpenVINO is not installed" in answer.words["advice"][0]
+
+
+@pytest.mark.parametrize("value", ["", " ", "model", " Model "])
+def test_the_models_own_encoder_is_no_fault(value: str) -> None:
+    answer = doctor(WHISPYX_ENCODER=value)
+    assert answer.code == 0, answer.words
+    assert answer.words["encoder"] == {"chosen": None, "usable": True, "text": "the model itself"}
+
+
+def test_an_encoder_that_works_is_named() -> None:
+    pytest.importorskip("openvino")
+    answer = doctor(WHISPYX_ENCODER="OpenVINO")
+    assert answer.code == 0, answer.words
+    assert re.fullmatch(r"OpenVINO \S+ on CPU", answer.words["encoder"]["text"])
+
+
+def test_an_exclusion_that_rules_nothing_out_is_told(patient: Path) -> None:
+    path = str(patient)
+    answer = doctor(patient.parent, WHISPYX_BACKEND_EXCLUDE=f"vulkan, {path},/nonexistent/libggml-x.so,CPU-x64")
+    assert answer.code == 0, answer.words
+    told = [text for text in answer.words["advice"] if "rules nothing out" in text]
+    assert len(told) == 2
+    assert "'vulkan'" in told[0] and "patient" in told[0] and "/nonexistent/libggml-x.so" in told[1]
+
+
+@pytest.mark.parametrize("entries", ["cpu", "patient,CPU"])
+def test_the_exclusion_of_every_cpu_plugin_is_named(entries: str) -> None:
+    answer = doctor(WHISPYX_BACKEND_EXCLUDE=entries)
+    assert answer.code == 4, answer.words
+    assert f"WHISPYX_BACKEND_EXCLUDE={entries} rules out cpu-" in answer.advice
+    assert "install whispyx again" not in answer.advice
+
+
+def test_wrong_arguments_are_an_error() -> None:
     done = python("whispyx", "doctor", "--timeout", "0", flags=["-m"])
     assert done.returncode == 2
 

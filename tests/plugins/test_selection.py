@@ -120,6 +120,22 @@ def test_a_name_that_we_know_of_says_how_to_get_it() -> None:
     assert "backends build" not in outcomes[2]["error"]
 
 
+def test_a_variant_that_is_not_installed_is_named_with_those_that_are() -> None:
+    outcomes = ask("answer([attempt('cpu'), attempt()])", env={"WHISPYX_CPU_VARIANT": "nosuch"})
+    for outcome in outcomes:
+        assert "'nosuch', which is not installed; there are: " in outcome["error"]
+    done = python("whispyx", "backends", "test", "cpu-nosuch", flags=["-m"])
+    assert done.returncode == 4
+    assert "the CPU variant 'nosuch' is not installed; there are: cpu-" in done.stderr
+
+
+def test_the_command_that_tests_says_how_to_get_a_backend_that_we_know_of() -> None:
+    done = python("whispyx", "backends", "test", "cuda", "openvino", flags=["-m"])
+    assert done.returncode == 4
+    assert "`whispyx backends build cuda` makes it" in done.stderr
+    assert "openvino computes Whisper's encoder alone" in done.stderr
+
+
 def test_a_device_number_that_does_not_exist_lists_those_that_do() -> None:
     outcome = ask("answer(attempt('cpu:1'))")
     assert "BackendNotFoundError" in outcome["kinds"]

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from .. import __version__
 from .._core.base import base_library, ggml_version
+from ..encoders import VARIABLE as ENCODER_VARIABLE
 from ..errors import ParamsError
 from ..plugins import doctor
 from ..plugins.advice import advice, in_force
@@ -42,16 +43,19 @@ def run_doctor(args: argparse.Namespace, console: Console) -> int:
         watch = step if console.watched and not args.json else None
         found = doctor.examine(args.timeout, watch)
         encoders = _encoders(args.timeout)
+        encoder = _chosen_encoder(args.timeout)
     machine = _machine()
     variables = in_force(os.environ)
-    words = advice(found)
+    words = [*_encoder_advice(encoder), *advice(found)]
     if args.json:
         whole = {"machine": machine, "variables": variables, **found.as_dict(), "encoders": encoders, "advice": words}
+        whole["encoder"] = encoder
+        whole["ok"] = whole["ok"] and encoder["usable"]
         console.line(json.dumps(whole, indent=2))
     else:
-        for line in _lines(found, machine, variables, encoders, words):
+        for line in _lines(found, machine, variables, encoders, encoder, words):
             console.line(line)
-    if not found.program.works:
+    if not found.program.works or not encoder["usable"]:
         return Status.BACKEND
     return Status.OK if found.ok else Status.FAILED
 
@@ -94,8 +98,44 @@ def _encoders(seconds: float) -> list[Message]:
     return found
 
 
+def try_encoder(request: Message, tell: Tell) -> None:
+    """Tell what the variable's encoder is; runs in a child."""
+    from ..encoders import check
+
+    tell({"text": check(request["chosen"])})
+
+
+def _chosen_encoder(seconds: float) -> Message:
+    """Return what ``WHISPYX_ENCODER`` makes of every model: what was chosen, whether it can be used, and words."""
+    from ..encoders import chosen
+
+    asked = chosen(None)
+    found: Message = {"chosen": asked, "usable": True, "text": "the model itself"}
+    if asked is None:
+        return found
+    for message in work(f"{__name__}:try_encoder", {"chosen": asked}, seconds):
+        if not isinstance(message, Ending):
+            found["text"] = message["text"]
+        elif message.kind not in ("done", "late crash"):
+            found |= {"usable": False, "text": message.text}
+    return found
+
+
+def _encoder_advice(encoder: Message) -> Iterable[str]:
+    if not encoder["usable"]:
+        yield (
+            f"With {ENCODER_VARIABLE}={encoder['chosen']} no model can be opened: {encoder['text']}. Correct the "
+            "variable, or unset it."
+        )
+
+
 def _lines(
-    found: Diagnosis, machine: dict[str, str], variables: dict[str, str], encoders: list[Message], words: list[str]
+    found: Diagnosis,
+    machine: dict[str, str],
+    variables: dict[str, str],
+    encoders: list[Message],
+    encoder: Message,
+    words: list[str],
 ) -> Iterable[str]:
     yield f"whispyx {machine['whispyx']} on ggml {machine['ggml']}, Python {machine['python']}"
     yield machine["system"]
@@ -113,6 +153,8 @@ def _lines(
     yield "  searched: " + "; ".join(found.searched)
     yield from ("", "what a program gets")
     yield from _program_lines(found)
+    if encoder["chosen"] is not None:
+        yield f"  its encoder is computed by {encoder['text']}" if encoder["usable"] else f"  {encoder['text']}"
     yield from ("", "external encoders")
     yield from (f"  {encoder['name']}: {encoder['text']}" for encoder in encoders)
     yield from ("", "advice")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float32]
     EncoderLike: TypeAlias = Callable[[Floats], Floats] | "SessionEncoder" | str | os.PathLike[str]
 
-__all__ = ["CoreMlEncoder", "OpenVinoEncoder", "Session", "SessionEncoder", "chosen", "plan", "resolve"]
+__all__ = ["CoreMlEncoder", "OpenVinoEncoder", "Session", "SessionEncoder", "check", "chosen", "plan", "resolve"]
 
 SUFFIXES: Final[dict[str, Any]] = {".xml": OpenVinoEncoder, ".mlmodelc": CoreMlEncoder, ".mlpackage": CoreMlEncoder}
 VARIABLE: Final = "WHISPYX_ENCODER"
@@ -86,19 +86,36 @@ def resolve(encoder: EncoderLike, model: str | bytes | bytearray | memoryview) -
     """
     if not isinstance(encoder, (str, os.PathLike)):
         return encoder
+    kind, device, path = _read(encoder)
+    return kind.for_model(model, *device) if path is None else kind(path)
+
+
+def check(encoder: str) -> str:
+    """Return what a name or a file of an encoder means, once it is known to be usable as far as no model is needed.
+
+    Raises what `resolve` raises.
+    """
+    kind, device, path = _read(encoder)
+    if path is None:
+        return str(kind.check_device(*device))
+    return str(kind(path).name)
+
+
+def _read(encoder: str | os.PathLike[str]) -> tuple[Any, list[str], str | None]:
+    """Return the class, the device if one is named, and the file if it is one."""
     text = path_text(encoder, "an encoder")
     if isinstance(encoder, str):  # as in a selection of backends, neither case nor blanks around a name matter
         text = text.strip()
         kind, _, device = (part.strip() for part in text.partition(":"))
         if kind.lower() in KINDS:
-            return KINDS[kind.lower()].for_model(model, *([device] if device else []))
+            return KINDS[kind.lower()], [device] if device else [], None
     suffix = os.path.splitext(text.rstrip(os.sep))[1].lower()
     if suffix not in SUFFIXES:
         raise ParamsError(
             f"{text!r} names no encoder: it can be model, {', '.join(KINDS)} (with a device: openvino:GPU), or a file"
             f" ending in {', '.join(SUFFIXES)}"
         )
-    return SUFFIXES[suffix](text)
+    return SUFFIXES[suffix], [], text
 
 
 def plan(encoder: Any, n_threads: int, n_jobs: int) -> None:

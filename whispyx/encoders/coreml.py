@@ -54,14 +54,7 @@ class CoreMlEncoder:
 
     def __init__(self, path: str | os.PathLike[str], device: str = "ALL") -> None:
         self.path = path_text(path, "an encoder's path")
-        if platform.system() != "Darwin":
-            raise BackendUnsupportedError(
-                f"CoreML is a part of macOS: {self.path} cannot be used on {platform.system()}"
-            )
-        if not available():
-            raise BackendNotFoundError("coremltools is not installed: pip install coremltools")
-        if not isinstance(device, str) or device not in UNITS:
-            raise ParamsError(f"CoreML has no device {device!r} (expected one of {', '.join(UNITS)})")
+        self.check_device(device)
         self.name = f"CoreML ({self.path})"
         try:
             tools = importlib.import_module("coremltools")
@@ -72,6 +65,17 @@ class CoreMlEncoder:
             self._model: Any = kind(self.path, compute_units=units)
         except Exception as error:  # coremltools raises plain exceptions of many kinds
             raise BackendLoadError(f"CoreML does not take {self.path}: {error}") from error
+
+    @staticmethod
+    def check_device(device: str = "ALL") -> str:
+        """Return what would compute, in words; raises where CoreML or the device cannot be had."""
+        if platform.system() != "Darwin":
+            raise BackendUnsupportedError(f"CoreML is a part of macOS: it cannot be used on {platform.system()}")
+        if not available():
+            raise BackendNotFoundError("coremltools is not installed: pip install coremltools")
+        if not isinstance(device, str) or device not in UNITS:
+            raise ParamsError(f"CoreML has no device {device!r} (expected one of {', '.join(UNITS)})")
+        return f"CoreML on {device}"
 
     @classmethod
     def for_model(cls, model: str | bytes | bytearray | memoryview, device: str = "ALL") -> CoreMlEncoder:

@@ -118,6 +118,12 @@ class OpenVinoEncoder:
             return cls.of_model(model, device)
         return cls(path, device)
 
+    @staticmethod
+    def check_device(device: str = "CPU") -> str:
+        """Return what would compute, in words; raises where OpenVINO or the device cannot be had."""
+        version = runtime().__version__.partition("-")[0]
+        return f"OpenVINO {version} on {_checked_device(device)}"
+
     def _start(
         self,
         model: Any,
@@ -144,8 +150,7 @@ class OpenVinoEncoder:
         self._n_jobs = 1
         self._compiled: OrderedDict[tuple[bool, int], Any] = OrderedDict()
         self._lock = threading.Lock()
-        version = runtime().__version__.partition("-")[0]
-        self.name = f"OpenVINO {version} on {self.device} ({self.path or 'made from the model'})"
+        self.name = f"{self.check_device(device)} ({self.path or 'made from the model'})"
 
     def __repr__(self) -> str:
         return f"<OpenVinoEncoder {self.path or 'made from a model'} on {self.device}>"

@@ -60,7 +60,14 @@ def in_force(environment: Mapping[str, str]) -> dict[str, str]:
 
 def advice(found: Diagnosis, environment: Mapping[str, str] = os.environ) -> list[str]:
     """Return what to do, most pressing first; empty when there is nothing."""
-    return [*_harm(found), *_program(found), *_plugins(found), *_variables(found, environment), *_hardware(found)]
+    about_program = [*_malformed(found), *_harm(found), *_program(found, environment)]
+    return [*about_program, *_plugins(found), *_variables(found, environment), *_hardware(found)]
+
+
+def _malformed(found: Diagnosis) -> Iterator[str]:
+    for name, why in found.malformed.items():
+        told = why if name in why else f"{name}: {why}"
+        yield f"{told}. Correct {name}, or unset it; above, plugins were tried as if it were not set."
 
 
 def _harm(found: Diagnosis) -> Iterator[str]:
@@ -84,10 +91,18 @@ def _harm(found: Diagnosis) -> Iterator[str]:
             yield f"Take what is left out from {BACKEND_VARIABLE}, too."
 
 
-def _program(found: Diagnosis) -> Iterator[str]:
-    if not any(p.name == "cpu" and p.status in (doctor.SOUND, doctor.CRASHES_LATE) for p in found.plugins):
-        yield "There is no CPU plugin that works, and nothing can be transcribed without: install whispyx again."
-    elif not found.program.works and not found.harmful:
+def _program(found: Diagnosis, environment: Mapping[str, str]) -> Iterator[str]:
+    cpus = [plugin for plugin in found.plugins if plugin.name == "cpu"]
+    if not any(plugin.status in (doctor.SOUND, doctor.CRASHES_LATE) for plugin in cpus):
+        ruled_out = [plugin.label for plugin in cpus if plugin.status == doctor.EXCLUDED]
+        if ruled_out:
+            yield (
+                f"{EXCLUDE_VARIABLE}={environment.get(EXCLUDE_VARIABLE, '')} rules out {', '.join(ruled_out)}, and no "
+                f"other CPU plugin works: nothing can be transcribed without one. Take one of them out of the variable."
+            )
+        else:
+            yield "There is no CPU plugin that works, and nothing can be transcribed without: install whispyx again."
+    elif not found.program.works and not found.harmful and found.program.text not in found.malformed.values():
         yield f"A program cannot load its backends: {found.program.text}."
 
 
@@ -117,10 +132,24 @@ def _variables(found: Diagnosis, environment: Mapping[str, str]) -> Iterator[str
             close = difflib.get_close_matches(name, VARIABLES, 1, CLOSE)
             if close:
                 yield f"{name} is no variable of whispyx; is {close[0]} meant?"
+    yield from _idle_exclusions(found, environment)
     best = _best_cpu(found)
     wanted = environment.get(VARIANT_VARIABLE, "").strip()
-    if best is not None and wanted and best.tag.lower() != wanted.lower():
+    odd = VARIANT_VARIABLE in found.malformed
+    if best is not None and wanted and not odd and best.tag.lower() != wanted.lower():
         yield f"{VARIANT_VARIABLE} holds whispyx to {wanted}; {best.tag} suits this machine better."
+
+
+def _idle_exclusions(found: Diagnosis, environment: Mapping[str, str]) -> Iterator[str]:
+    """Tell about entries that rule nothing out: a slip, or a plugin that is not here."""
+    if EXCLUDE_VARIABLE in found.malformed:
+        return
+    names = {word for plugin in found.plugins for word in (plugin.name, plugin.label.lower())}
+    paths = {os.path.realpath(plugin.path) for plugin in found.plugins}
+    for entry in filter(None, map(str.strip, environment.get(EXCLUDE_VARIABLE, "").split(","))):
+        if entry.lower() not in names and os.path.realpath(entry) not in paths:
+            known = ", ".join(dict.fromkeys(plugin.label for plugin in found.plugins)) or "none"
+            yield f"{EXCLUDE_VARIABLE} names {entry!r}, which rules nothing out here; there are: {known}."
 
 
 def _best_cpu(found: Diagnosis) -> Examination | None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from whispyx.errors import BackendError, ParamsError, WhispyxError
+from whispyx.errors import BackendError, BackendNotFoundError, ParamsError, WhispyxError
 from whispyx.plugins import discovery, exact
 from whispyx.plugins.bounds import bound_of, nmse
 from whispyx.plugins.cases import Case, cases, inputs_of
@@ -291,6 +291,8 @@ def find(target: Target, seconds: float = CASE_SECONDS) -> Found:
     BackendError
         It cannot be loaded; of the class that loading it raises, where it raises.
     """
+    if target.variant is not None:
+        _require_variant(target.variant)
     devices: list[Message] = []
     notes: tuple[str, ...] = ()
     request = {"selection": target.selection}
@@ -302,6 +304,14 @@ def find(target: Target, seconds: float = CASE_SECONDS) -> Found:
         elif message.kind != "done":
             raise message.as_error(f"loading {target.name!r}")
     return Found(target, tuple(devices), notes)
+
+
+def _require_variant(wanted: str) -> None:
+    """Raise unless a CPU plugin of that variant is found."""
+    tags = {c.tag for c in discovery.discover(frozenset({"cpu"})).candidates if c.name == "cpu" and c.tag}
+    if wanted.lower() not in {tag.lower() for tag in tags}:
+        known = ", ".join(f"cpu-{tag}" for tag in sorted(tags)) or "none"
+        raise BackendNotFoundError(f"the CPU variant {wanted!r} is not installed; there are: {known}")
 
 
 def run(

@@ -14,7 +14,8 @@ from whispyx.errors import BackendUnsupportedError
 from whispyx.plugins.children import Ending, Message, work
 from whispyx.plugins.conformance import default_threads
 from whispyx.plugins.discovery import BACKEND_VARIABLE
-from whispyx.plugins.limits import EXCLUDE_VARIABLE, VARIANT_VARIABLE, Limits
+from whispyx.plugins.limits import EXCLUDE_VARIABLE, VARIANT_VARIABLE, exclusions
+from whispyx.plugins.variables import malformed
 
 __all__ = ["DeviceCheck", "Diagnosis", "Examination", "Program", "examine"]
 
@@ -142,6 +143,9 @@ class Diagnosis:
         Value of ``WHISPYX_BACKEND_EXCLUDE`` that leaves every harmful plugin out; empty when there is none.
     without : Program or None
         What a program gets with that value; None when there is no harmful plugin.
+    malformed : dict
+        Variables that cannot be understood, and why. Plugins were looked for and tried as if those were not set; the
+        program has them.
     """
 
     plugins: tuple[Examination, ...]
@@ -150,6 +154,7 @@ class Diagnosis:
     program: Program
     exclude: str = ""
     without: Program | None = None
+    malformed: dict[str, str] = field(default_factory=dict)
 
     @property
     def harmful(self) -> tuple[Examination, ...]:
@@ -159,7 +164,8 @@ class Diagnosis:
     @property
     def ok(self) -> bool:
         """Whether a program works, and nothing that was found is wrong."""
-        return self.program.works and not self.problems and all(p.status in HARMLESS for p in self.plugins)
+        sound = self.program.works and not self.problems and not self.malformed
+        return sound and all(p.status in HARMLESS for p in self.plugins)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -167,6 +173,7 @@ class Diagnosis:
 
 
 Watch = Callable[[str], None]
+Environment = dict[str, "str | None"]
 
 
 def examine(seconds: float = SECONDS, watch: Watch | None = None) -> Diagnosis:
@@ -182,11 +189,13 @@ def examine(seconds: float = SECONDS, watch: Watch | None = None) -> Diagnosis:
     Raises
     ------
     WhispyxError
-        A variable is malformed, or this program cannot start children.
+        This program cannot start children.
     """
     say = watch if watch is not None else _ignore
     say("looking for plugins")
-    found, searched, problems = _look_around(seconds)
+    odd = malformed()
+    unset: Environment = dict.fromkeys(odd)
+    found, searched, problems = _look_around(seconds, unset)
     # The CPU plugins first, each alone: every other process has one, and must not get one that is bad.
     found.sort(key=lambda item: item.name != "cpu")
     results: list[Examination] = []
@@ -194,21 +203,26 @@ def examine(seconds: float = SECONDS, watch: Watch | None = None) -> Diagnosis:
         if item.status != EXCLUDED:
             say(item.label)
             bad_cpu = [r.path for r in results if r.name == "cpu" and r.status in (*HARMFUL, CRASHES_LATE)]
-            item = _examine_one(item, bad_cpu if item.name != "cpu" else [], seconds)
+            item = _examine_one(item, bad_cpu if item.name != "cpu" else [], seconds, unset)
         results.append(item)
     say("all together")
     program = _try_together(seconds, {})
     harmful = [result for result in results if result.status in HARMFUL]
     if not harmful:
-        return Diagnosis(tuple(results), searched, problems, program)
-    exclude = ",".join([*Limits.from_env().any_exclusion, *(_exclusion(result, results) for result in harmful)])
+        return Diagnosis(tuple(results), searched, problems, program, malformed=odd)
+    exclude = ",".join([*_excluded(unset), *(_exclusion(result, results) for result in harmful)])
     say("without those that do harm")
-    without = _try_together(seconds, {EXCLUDE_VARIABLE: exclude})
-    return Diagnosis(tuple(results), searched, problems, program, exclude, without)
+    without = _try_together(seconds, {**unset, EXCLUDE_VARIABLE: exclude})
+    return Diagnosis(tuple(results), searched, problems, program, exclude, without, odd)
 
 
 def _ignore(what: str) -> None:
     pass
+
+
+def _excluded(unset: Environment) -> list[str]:
+    """Return what the user excludes, as far as it can be understood."""
+    return [] if EXCLUDE_VARIABLE in unset else [entry for kind in exclusions() for entry in sorted(kind)]
 
 
 def _exclusion(bad: Examination, every: list[Examination]) -> str:
@@ -217,11 +231,13 @@ def _exclusion(bad: Examination, every: list[Examination]) -> str:
     return bad.path if any(p.status not in HARMFUL for p in fellows) and "," not in bad.path else bad.label
 
 
-def _look_around(seconds: float) -> tuple[list[Examination], tuple[str, ...], tuple[str, ...]]:
+def _look_around(
+    seconds: float, environment: Environment
+) -> tuple[list[Examination], tuple[str, ...], tuple[str, ...]]:
     found: list[Examination] = []
     searched: tuple[str, ...] = ()
     problems: list[str] = []
-    for message in work("whispyx.plugins.checkup:look_around", {}, seconds):
+    for message in work("whispyx.plugins.checkup:look_around", {}, seconds, environment):
         if isinstance(message, Ending):
             if message.kind == "error":
                 raise message.as_error()
@@ -247,9 +263,9 @@ class _Notes:
     devices: list[DeviceCheck] = field(default_factory=list)
 
 
-def _examine_one(plugin: Examination, bad_cpu: list[str], seconds: float) -> Examination:
-    exclude = ",".join([*Limits.from_env().any_exclusion, *bad_cpu])
-    environment: dict[str, str | None] = {BACKEND_VARIABLE: None, EXCLUDE_VARIABLE: exclude or None}
+def _examine_one(plugin: Examination, bad_cpu: list[str], seconds: float, unset: Environment) -> Examination:
+    exclude = ",".join([*_excluded(unset), *bad_cpu])
+    environment: Environment = {**unset, BACKEND_VARIABLE: None, EXCLUDE_VARIABLE: exclude or None}
     if plugin.name == "cpu":
         environment[VARIANT_VARIABLE] = None  # it names one, and every variant is tried
     notes = _Notes()

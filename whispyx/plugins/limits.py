@@ -11,7 +11,7 @@ from typing import Final
 from whispyx.errors import ParamsError
 from whispyx.plugins.discovery import Candidate
 
-__all__ = ["EXCLUDE_VARIABLE", "VARIANT_VARIABLE", "Limits"]
+__all__ = ["EXCLUDE_VARIABLE", "VARIANT_VARIABLE", "Limits", "exclusions", "variant"]
 
 EXCLUDE_VARIABLE: Final = "WHISPYX_BACKEND_EXCLUDE"
 VARIANT_VARIABLE: Final = "WHISPYX_CPU_VARIANT"
@@ -48,26 +48,8 @@ class Limits:
         ParamsError
             An entry is neither a name nor an absolute path, or the variant is not a name.
         """
-        names, paths = set(), set()
-        for item in os.environ.get(EXCLUDE_VARIABLE, "").split(","):
-            entry = item.strip()
-            if not entry:
-                continue
-            if os.sep in entry:
-                if not os.path.isabs(entry):
-                    raise ParamsError(f"{EXCLUDE_VARIABLE} names the relative path {entry!r}; write the whole path")
-                paths.add(os.path.realpath(entry))
-            elif NAME.fullmatch(entry):
-                names.add(entry.lower())
-            else:
-                raise ParamsError(
-                    f"{EXCLUDE_VARIABLE} has the entry {entry!r}; an entry is a plugin ('vulkan'), a variant of one "
-                    "('cpu-zen4') or the absolute path of a plugin file"
-                )
-        variant = os.environ.get(VARIANT_VARIABLE, "").strip()
-        if variant and not TAG.fullmatch(variant):
-            raise ParamsError(f"{VARIANT_VARIABLE} is {variant!r}; it is the name of a CPU variant, such as 'haswell'")
-        return cls(frozenset(names), frozenset(paths), variant.lower())
+        names, paths = exclusions()
+        return cls(names, paths, variant())
 
     def against(self, candidate: Candidate) -> str | None:
         """Return why `candidate` must not be loaded, or None when it may be."""
@@ -80,10 +62,34 @@ class Limits:
         """Whether `candidate` is not a CPU variant other than the one that must be loaded."""
         return not self.variant or candidate.name != CPU or candidate.tag.lower() == self.variant
 
-    @property
-    def any_exclusion(self) -> tuple[str, ...]:
-        """Everything that is excluded, for reports."""
-        return tuple(sorted(self.names)) + tuple(sorted(self.paths))
+
+def exclusions() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names and real paths that ``WHISPYX_BACKEND_EXCLUDE`` rules out; ParamsError for what is neither."""
+    names, paths = set(), set()
+    for item in os.environ.get(EXCLUDE_VARIABLE, "").split(","):
+        entry = item.strip()
+        if not entry:
+            continue
+        if os.sep in entry:
+            if not os.path.isabs(entry):
+                raise ParamsError(f"{EXCLUDE_VARIABLE} names the relative path {entry!r}; write the whole path")
+            paths.add(os.path.realpath(entry))
+        elif NAME.fullmatch(entry):
+            names.add(entry.lower())
+        else:
+            raise ParamsError(
+                f"{EXCLUDE_VARIABLE} has the entry {entry!r}; an entry is a plugin ('vulkan'), a variant of one "
+                "('cpu-zen4') or the absolute path of a plugin file"
+            )
+    return frozenset(names), frozenset(paths)
+
+
+def variant() -> str:
+    """Return what ``WHISPYX_CPU_VARIANT`` asks for, in lower case; ParamsError for what cannot be a variant."""
+    value = os.environ.get(VARIANT_VARIABLE, "").strip()
+    if value and not TAG.fullmatch(value):
+        raise ParamsError(f"{VARIANT_VARIABLE} is {value!r}; it is the name of a CPU variant, such as 'haswell'")
+    return value.lower()
 
 
 def variant_of(path: str | Path) -> str:

@@ -147,9 +147,9 @@ class Registry:
         for candidate in files:
             self._load_file(candidate)
         self._load_any(CPU, found)
-        self._require_cpu(found)
         if not any(candidate.name == CPU for candidate in files):
             self._require_variant(found)
+        self._require_cpu(found)
         for wish in selection.wishes:
             known = self._plugin_called(wish.name, found) or wish.path is not None or _is_device(wish.text)
             if not known and (wish.is_kind or wish.text[-1:].isdigit()):
