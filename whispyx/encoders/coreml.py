@@ -54,7 +54,10 @@ class CoreMlEncoder:
 
     def __init__(self, path: str | os.PathLike[str], device: str = "ALL") -> None:
         self.path = path_text(path, "an encoder's path")
-        self.check_device(device)
+        try:
+            self.check_device(device)
+        except BackendUnsupportedError as error:
+            raise BackendUnsupportedError(f"{self.path}: {error}") from None
         self.name = f"CoreML ({self.path})"
         try:
             tools = importlib.import_module("coremltools")
