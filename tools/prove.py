@@ -43,6 +43,7 @@ class Proof:
         """Return `text` without what belongs to this machine alone."""
         for path, name in ((str(self.folder), "PLUGINS"), (str(ROOT), "."), (str(Path.home()), "~")):
             text = text.replace(path, name)
+        text = re.sub(r"/\S*/site-packages", "site-packages", text)
         return "\n".join(line.rstrip() for line in text.splitlines() if not any(noise in line for noise in NOISE))
 
     def run(self, command: list[str], title: str, *, expected: int = 0) -> str:
