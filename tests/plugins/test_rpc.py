@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests import data
+from tests.oracle.tiny_model import TinyModel
 from tests.plugins.rpc_toolkit import ROOT, FalseServer, Server, polite
 from tests.plugins.toolkit import python
 from whispyx.errors import ParamsError
@@ -209,6 +210,31 @@ with Server(plugins) as server:
 """)
     assert [kind for kind, _, _ in found] == ["DeviceError", "DeviceError", ""]
     assert "lost" in found[0][1]
+
+
+def test_another_model_under_the_same_path_does_not_take_the_place_of_lost_weights(
+    child: Callable[..., Any], tmp_path: Path
+) -> None:
+    for seed in (1, 2):
+        TinyModel(seed=seed).write(tmp_path / f"{seed}.bin")
+    found = child(
+        """
+import os
+first, second = sys.argv[5:7]
+with Server(plugins) as server:
+    rpc.add_server(server.endpoint)
+    m = whispyx.Model(first, backend="rpc")
+    server.kill()
+    os.replace(second, first)
+    with Server(plugins, port=server.port) as server:
+        print(json.dumps([timed(m.transcribe, wav), timed(whispyx.Model(first, backend="rpc").transcribe, wav)]))
+""",
+        str(tmp_path / "1.bin"),
+        str(tmp_path / "2.bin"),
+    )
+    assert found[0][0] == "ModelFormatError"
+    assert "has changed since the model was loaded" in found[0][1]
+    assert found[1][0] == ""
 
 
 def test_a_server_that_goes_while_the_model_is_sent_is_an_error(child: Callable[..., Any]) -> None:

@@ -141,7 +141,7 @@ cdef class Context:
             finally:
                 opened.close()
             differ = [name for name in FIELDS if getattr(loaded.hparams, name) != getattr(self.hparams, name)]
-            if loaded.weights is None or differ:
+            if loaded.weights is None or differ or loaded.fingerprint != self.fingerprint:
                 raise ModelFormatError(f"{self.path} has changed since the model was loaded: load it anew")
             self.weights = loaded.weights
             return self.weights
