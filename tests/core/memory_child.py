@@ -83,6 +83,7 @@ def limited(model: str) -> list[list[str]]:
                 expected = job(state, kind)
             for half_mib in range(12):
                 with ctx.new_state() as state:
+                    resident_kb()  # what the allocator keeps in store would be room, too
                     with open("/proc/self/statm") as sizes:
                         used = int(sizes.read().split()[0]) * page
                     resource.setrlimit(resource.RLIMIT_AS, (used + half_mib * 2**19, plenty[1]))

@@ -80,5 +80,6 @@ def test_30_real_models_leave_nothing_behind() -> None:
 def test_a_state_that_ran_out_of_memory_works_again(tiny: Path) -> None:
     ended = measure("limited", str(tiny))
     assert {end for _, end, _ in ended} <= {"done", "ComputeMemoryError", "MemoryError"}, ended
-    assert any(end == "ComputeMemoryError" for _, end, _ in ended), "no limit was low enough: this shows nothing"
+    for kind in ("beams", "logits"):  # alignment needs little more than what is there
+        assert any(end != "done" for job, end, _ in ended if job == kind), f"no limit was low enough for {kind}"
     assert {after for _, _, after in ended} == {"same"}, ended
