@@ -66,7 +66,10 @@ class Server:
 
     @property
     def port(self) -> int:
-        return int(self.endpoint.rpartition(":")[2])
+        number = self.endpoint.rpartition(":")[2]
+        if not number:
+            raise RuntimeError(f"the server did not start (exit status {self.process.wait(30)}): {self.errors()}")
+        return int(number)
 
     def send(self, number: int) -> None:
         """Send a signal to the server and all of its workers."""
