@@ -1,0 +1,90 @@
+/* What the files of one kernel library share. Everything is compiled once per instruction set with hidden symbols.
+ *
+ * Exactly one of these is set by the build: WX_ISA_AVX2, WX_ISA_AVX512 (F, BW, DQ, VL, VNNI), WX_ISA_AVX512_BF16 (the
+ * same and BF16).
+ */
+#ifndef WX_INTERNAL_H
+#define WX_INTERNAL_H
+
+#include "sync.h"
+#include "whispyx_kernels.h"
+
+#if defined(WX_ISA_AVX2)
+#define WX_LANES 8              /* floats of a vector */
+#define WX_PANEL 16             /* outputs of a panel of packed weights */
+#else
+#define WX_LANES 16
+#define WX_PANEL 64
+#endif
+
+#define WX_K_STEP 32            /* packed rows and activation rows are padded with zeros to a multiple of this */
+
+static inline int32_t wx_round_up(int64_t n, int64_t step) { return (int32_t) ((n + step - 1) / step * step); }
+
+/* ---- gemm.c: activations against packed weights ------------------------------------------------------------------ */
+
+/* Activations in the form that a matrix multiplies with: rows of f32 (WX_F32; WX_BF16 where the instruction set has no
+   bf16 dot product), bf16 (WX_BF16), or u8 with zero point 128 and one scale per row (WX_I8). */
+typedef struct wx_rows {
+    int32_t form;               /* wx_form(matrix type) */
+    int32_t n, k;               /* rows; numbers of a row, a multiple of WX_K_STEP */
+    void * data;                /* rows without gaps between them, 64-byte aligned */
+    float * scale;              /* (n), for WX_I8 */
+} wx_rows;
+
+int32_t wx_form(int32_t matrix_type);                       /* WX_F32, WX_BF16 or WX_I8 */
+size_t wx_rows_bytes(int32_t form, int32_t n, int32_t k);   /* data and scales, rounded up to WX_ALIGN */
+wx_rows wx_rows_at(int32_t form, int32_t n, int32_t k, void * memory);
+/* Write f32 rows [first, last) of n_in numbers into form, padding with zeros. */
+void wx_rows_put(const wx_rows * to, int32_t row, const float * x, int32_t n_in);
+
+enum { WX_PLAIN = 0, WX_GELU = 1, WX_RESIDUAL = 2 };
+
+/* What happens to the products. Exactly one of out_f32 and out_rows is set for PLAIN and GELU; RESIDUAL adds to out_f32. */
+typedef struct wx_epilogue {
+    int32_t kind;
+    float * out_f32;            /* (rows, n_out) with `stride` floats between rows */
+    int64_t stride;
+    uint16_t * out_bf16;        /* the same as bf16, `stride` numbers between rows, or NULL */
+} wx_epilogue;
+
+/* Rows [row_first, row_last) times outputs [out_first, out_last) (multiples of WX_PANEL, or the end); called by one
+   thread for its part. Few rows (a token, a beam) stream the weights once for all of them. */
+void wx_gemm(const wx_matrix * w, const float * bias, const wx_rows * x, int32_t row_first, int32_t row_last,
+             int32_t out_first, int32_t out_last, const wx_epilogue * e);
+
+size_t wx_matrix_bytes(int32_t type, int32_t n_out, int32_t n_in);
+void wx_pack(const wx_matrix * m, int32_t first, int32_t n_rows, const void * src, int32_t src_type, float factor);
+size_t wx_matmul_bytes(const wx_matrix * m, int32_t n);
+void wx_matmul(const wx_linear * w, const float * x, int32_t n, float * y, void * scratch, wx_sync * sync, int32_t ith,
+               int32_t nth);
+double wx_peak(int32_t type, double seconds);
+
+/* ---- elementwise.c ------------------------------------------------------------------------------------------------ */
+
+void wx_norm_row(const wx_norm * norm, const float * x, int32_t n, float * y);      /* layer norm, epsilon 1e-5 */
+void wx_gelu(float * x, int64_t n);                                                /* erf form */
+void wx_to_f32(const void * src, int32_t type, int64_t n, float * dst);
+void wx_to_bf16(const float * x, int64_t n, uint16_t * y);                          /* round to nearest even, NaN kept */
+
+/* ---- attention.c, encoder.c, cross.c, decoder.c, scan.c, mel.c ---------------------------------------------------- */
+
+size_t wx_cross_bytes(const wx_model * model, int32_t n_ctx);
+size_t wx_encode_bytes(const wx_model * model, int32_t n_ctx, int32_t nth);
+void wx_encode_stage(const wx_encode * job, int32_t stage, int32_t ith, int32_t nth);
+
+/* Keys and values of one layer of a window, per head; the layout is cross.c's. `kv` holds rows [first, last) of the
+   product of cross_kv for this layer as f32: (n, 2 n_state), keys then values. Called by several threads for disjoint
+   ranges that begin at multiples of WX_CROSS_STEP. */
+#define WX_CROSS_STEP 64
+void wx_cross_store(const wx_model * model, void * cross, int32_t n_ctx, int32_t layer, const float * kv, int64_t stride,
+                    int32_t first, int32_t last);
+
+size_t wx_decode_bytes(const wx_model * model, int32_t n_rows, int32_t n_outputs, int32_t nth);
+void wx_decode_stage(const wx_decode * job, int32_t stage, int32_t ith, int32_t nth);
+
+void wx_scan_row(const float * row, int32_t n, int32_t beg, wx_scan * found);
+void wx_mel_frames(const float * padded, int64_t first, int64_t last, const float * window, const float * filters,
+                   int32_t n_mels, float * out);
+
+#endif
