@@ -75,9 +75,11 @@ typedef struct wx_model {
 
 /* Threads of one operation meet here between its phases. Zeroed once by whoever owns it. */
 typedef struct wx_sync {
-    _Alignas(64) volatile int32_t arrived;
-    _Alignas(64) volatile int32_t passed;
+    volatile int32_t arrived;
+    char apart[60];             /* a cache line each: those who come do not disturb those who wait */
+    volatile int32_t passed;
     volatile int32_t asleep;
+    char end[56];
 } wx_sync;
 
 /* One window through the encoder. */
