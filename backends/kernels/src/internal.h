@@ -28,19 +28,21 @@ static inline int32_t wx_round_up(int64_t n, int64_t step) { return (int32_t) ((
 typedef struct wx_rows {
     int32_t form;               /* wx_form(matrix type) */
     int32_t n, k;               /* rows; numbers of a row, a multiple of WX_K_STEP */
-    void * data;                /* rows without gaps between them, 64-byte aligned */
+    int64_t stride;             /* numbers from one row to the next: k; a convolution over rows sets another */
+    void * data;                /* 64-byte aligned; a product reads round_up(n_in, 4) numbers of a row, no more */
     float * scale;              /* (n), for WX_I8 */
 } wx_rows;
 
 int32_t wx_form(int32_t matrix_type);                       /* WX_F32, WX_BF16 or WX_I8 */
 size_t wx_rows_bytes(int32_t form, int32_t n, int32_t k);   /* data and scales, rounded up to WX_ALIGN */
 wx_rows wx_rows_at(int32_t form, int32_t n, int32_t k, void * memory);
-/* Write f32 rows [first, last) of n_in numbers into form, padding with zeros. */
+/* Write the f32 numbers x (n_in) as one row, padding with zeros. Numbers of WX_I8 rows have a private order. */
 void wx_rows_put(const wx_rows * to, int32_t row, const float * x, int32_t n_in);
 
 enum { WX_PLAIN = 0, WX_GELU = 1, WX_RESIDUAL = 2 };
 
-/* What happens to the products. Exactly one of out_f32 and out_rows is set for PLAIN and GELU; RESIDUAL adds to out_f32. */
+/* What happens to the products. Exactly one of out_f32 and out_bf16 is set for PLAIN and GELU; RESIDUAL adds to
+   out_f32. Both are indexed by row and output as the product is: row 0, output 0 first. */
 typedef struct wx_epilogue {
     int32_t kind;
     float * out_f32;            /* (rows, n_out) with `stride` floats between rows */
