@@ -1,0 +1,248 @@
+/* The decoder, one block a call, for any number of rows: a token, a beam, many windows, a prompt.
+ *
+ * Few rows are bound by the memory that weights and cross keys come from: the threads share the outputs of a matrix,
+ * each brings the rows it multiplies into form for itself, and they meet between phases. Many rows (a prompt) are bound
+ * by arithmetic: each thread takes its rows through the whole block and they meet once, when keys and values of all
+ * rows are in the cache. A row's sums run in the same order either way.
+ */
+#include <string.h>
+
+#include "cross.h"
+#include "internal.h"
+#include "selfattn.h"
+
+#define FEW 16                  /* rows that every thread brings into form for itself */
+#define ROWS_EACH 48            /* rows of a thread from which on it takes them through the block alone */
+#define ROW_STEP 6
+
+/* Where things are in the scratch memory; all sizes are multiples of WX_ALIGN. */
+typedef struct plan {
+    size_t x, qkv, att, up;     /* f32 rows: the stream; queries, keys, values; heads' results; inside the MLP */
+    size_t rows;                /* in form for a matrix: of all threads together, or ... */
+    size_t rows_each;           /* ... bytes of each thread's when it goes through the block alone */
+    size_t own, own_bytes;      /* of each thread: a row, */
+    size_t own_rows, own_work;  /* rows in form, and what attention needs, behind `own` */
+    size_t total;
+} plan;
+
+static size_t aligned(size_t n) { return (n + WX_ALIGN - 1) / WX_ALIGN * WX_ALIGN; }
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Bytes of n rows of whatever form a matrix of this model may want. */
+static size_t rows_bytes(int32_t n, int32_t k) {
+    size_t most = larger(wx_rows_bytes(WX_F32, n, k), wx_rows_bytes(WX_I8, n, k));
+    return aligned(larger(most, wx_rows_bytes(WX_BF16, n, k)));
+}
+
+static int by_rows(int32_t n_rows, int32_t nth) { return n_rows >= ROWS_EACH * nth; }
+
+static plan plan_of(const wx_model * m, int32_t n_rows, int32_t n_outputs, int32_t nth) {
+    plan p;
+    int32_t most = n_rows > n_outputs ? n_rows : n_outputs, n = m->n_state;
+    int32_t k = wx_round_up(4 * (int64_t) n, WX_K_STEP);
+    size_t row = (size_t) n * sizeof(float), at = 0;
+    p.x = at, at += aligned(n_rows * row);
+    p.qkv = at, at += aligned(n_rows * 3 * row);
+    p.att = at, at += aligned(n_rows * row);
+    p.up = at, at += aligned(n_rows * 4 * row);
+    p.rows_each = by_rows(n_rows, nth) ? rows_bytes(n_rows / nth + 2 * ROW_STEP, k) : 0;
+    p.rows = at, at += larger(rows_bytes(most, k), p.rows_each * (size_t) nth);
+    p.own = at;
+    p.own_rows = aligned(row);
+    p.own_work = p.own_rows + rows_bytes(most < FEW ? most : FEW, k);
+    p.own_bytes = p.own_work + aligned(larger(wx_cross_scratch(m), wx_self_scratch()));
+    p.total = p.own + p.own_bytes * (size_t) nth;
+    return p;
+}
+
+size_t wx_decode_bytes(const wx_model * model, int32_t n_rows, int32_t n_outputs, int32_t nth) {
+    return plan_of(model, n_rows, n_outputs, nth).total;
+}
+
+/* What a thread works with. */
+typedef struct task {
+    const wx_decode * job;
+    const wx_model * m;
+    int32_t ith, nth;
+    int32_t by_rows;
+    int32_t first, last;        /* its rows when by_rows, else all */
+    float * x, * qkv, * att, * up, * own;
+    char * rows, * own_rows, * work;
+} task;
+
+static void meet(const task * t) { wx_barrier(t->job->sync, t->nth); }
+
+/* After a phase whose results other threads read, unless each goes on with its own rows. */
+static void phase(const task * t) {
+    if (!t->by_rows) meet(t);
+}
+
+/* The rows that a thread multiplies (its own from t->first on), normalised if there is a norm, in form for a matrix. */
+static wx_rows in_form(const task * t, const wx_matrix * w, const wx_norm * norm, const float * x, int32_t n_in) {
+    int32_t n = t->last - t->first, form = wx_form(w->type), few = !t->by_rows && n <= FEW;
+    wx_rows rows = wx_rows_at(form, n, wx_round_up(n_in, WX_K_STEP), few ? t->own_rows : t->rows);
+    int64_t first = 0, last = n;
+    if (!few && !t->by_rows) wx_share(n, 1, t->ith, t->nth, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        const float * row = x + (t->first + i) * n_in;
+        if (norm != NULL) wx_norm_row(norm, row, n_in, t->own);
+        wx_rows_put(&rows, (int32_t) i, norm != NULL ? t->own : row, n_in);
+    }
+    if (!few) phase(t);
+    return rows;
+}
+
+/* A thread's share of y = x w + bias, y of `stride` floats a row; it makes outputs [*a, *b) of its rows. */
+static void multiply(const task * t, const wx_linear * w, const wx_rows * rows, int32_t kind, float * y, int64_t stride,
+                     int64_t * a, int64_t * b) {
+    wx_epilogue e = {.kind = kind, .out_f32 = y + t->first * stride, .stride = stride};
+    *a = 0, *b = w->w.n_out;
+    if (!t->by_rows) wx_share(w->w.n_out, WX_PANEL, t->ith, t->nth, a, b);
+    if (*a < *b && rows->n > 0) wx_gemm(&w->w, w->bias, rows, 0, rows->n, (int32_t) *a, (int32_t) *b, &e);
+}
+
+static void add_linear(const task * t, const wx_linear * w, const wx_rows * rows) {
+    int64_t a, b;
+    multiply(t, w, rows, WX_RESIDUAL, t->x, t->m->n_state, &a, &b);
+    phase(t);
+}
+
+static void embed(const task * t) {
+    const wx_model * m = t->m;
+    int64_t first = t->first, last = t->last, n = m->n_state;
+    size_t size = m->d_te_type == WX_F32 ? 4 : 2;
+    if (!t->by_rows) wx_share(t->job->n_rows, 1, t->ith, t->nth, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        const wx_row * row = &t->job->rows[i];
+        const float * pe = m->d_pe + row->pos * n;
+        float * x = t->x + i * n;
+        wx_to_f32((const char *) m->d_te + (size_t) row->token * (size_t) n * size, m->d_te_type, n, x);
+        for (int64_t c = 0; c < n; c++) x[c] += pe[c];
+    }
+    phase(t);
+}
+
+/* Outputs [a, b) of queries, keys, values: those that are keys or values go to the row's cell. */
+static void store_cells(const task * t, int32_t layer, int64_t a, int64_t b) {
+    const wx_decode * job = t->job;
+    int64_t n = t->m->n_state;
+    for (int32_t part = 1; part < 3; part++) {
+        int64_t from = a > part * n ? a : part * n, to = b < (part + 1) * n ? b : (part + 1) * n;
+        if (from >= to) continue;
+        uint16_t * cache = (part == 1 ? job->self_k : job->self_v) + layer * job->n_cells * n;
+        for (int32_t i = t->first; i < t->last; i++)
+            wx_self_store(t->qkv + i * 3 * n + from, (int32_t) (to - from),
+                          cache + job->rows[i].slot * n + from - part * n);
+    }
+}
+
+static void attend_self(const task * t, int32_t layer) {
+    const wx_decode * job = t->job;
+    int64_t n = t->m->n_state, heads = t->m->n_text_head, d = n / heads;
+    const uint16_t * k = job->self_k + layer * job->n_cells * n, * v = job->self_v + layer * job->n_cells * n;
+    int64_t first = t->first * heads, last = t->last * heads;
+    if (!t->by_rows) wx_share(job->n_rows * heads, 1, t->ith, t->nth, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        int64_t row = i / heads, head = i % heads * d;
+        const wx_row * r = &job->rows[row];
+        wx_self_attend(t->qkv + row * 3 * n + head, k + head, v + head, (int32_t) n, (int32_t) d, r->cells, r->n_cells,
+                       t->att + row * n + head, t->work);
+    }
+    phase(t);
+}
+
+/* Its queries are where those of self attention were. */
+static void attend_cross(const task * t, int32_t layer) {
+    const wx_decode * job = t->job;
+    int64_t n = t->m->n_state, heads = t->m->n_text_head, d = n / heads;
+    int64_t n_groups = 0, first, last, number = 0;
+    for (int32_t i = t->first; i < t->last; i++)
+        n_groups += i == t->first || job->rows[i].cross != job->rows[i - 1].cross;
+    first = 0, last = n_groups * heads;
+    if (!t->by_rows) wx_share(n_groups * heads, 1, t->ith, t->nth, &first, &last);
+    for (int32_t row = t->first, end; row < t->last; row = end) {
+        for (end = row + 1; end < t->last && job->rows[end].cross == job->rows[row].cross;) end++;
+        for (int64_t head = 0; head < heads; head++, number++) {
+            if (number < first || number >= last) continue;
+            float * look = NULL;
+            for (int32_t i = 0; i < job->n_watched; i++)
+                if (job->watched[i].layer == layer && job->watched[i].index == head)
+                    look = job->look + ((int64_t) i * job->n_rows + row) * job->n_positions;
+            wx_cross_attend(t->m, job->rows[row].cross, job->rows[row].n_ctx, layer, (int32_t) head,
+                            t->qkv + row * 3 * n + head * d, 3 * n, end - row, t->att + row * n + head * d, n, look,
+                            job->n_positions, t->work);
+        }
+    }
+    phase(t);
+}
+
+static void block(const task * t, int32_t layer) {
+    const wx_decoder_layer * l = &t->m->decoder[layer];
+    int32_t n = t->m->n_state;
+    int64_t a, b;
+    wx_rows rows = in_form(t, &l->qkv.w, &l->attn_ln, t->x, n);
+    multiply(t, &l->qkv, &rows, WX_PLAIN, t->qkv, 3 * n, &a, &b);
+    store_cells(t, layer, a, b);
+    meet(t);
+    attend_self(t, layer);
+    rows = in_form(t, &l->out.w, NULL, t->att, n);
+    add_linear(t, &l->out, &rows);
+
+    rows = in_form(t, &l->cross_q.w, &l->cross_ln, t->x, n);
+    multiply(t, &l->cross_q, &rows, WX_PLAIN, t->qkv, 3 * n, &a, &b);
+    phase(t);
+    attend_cross(t, layer);
+    rows = in_form(t, &l->cross_out.w, NULL, t->att, n);
+    add_linear(t, &l->cross_out, &rows);
+
+    rows = in_form(t, &l->up.w, &l->mlp_ln, t->x, n);
+    multiply(t, &l->up, &rows, WX_GELU, t->up, 4 * n, &a, &b);
+    phase(t);
+    rows = in_form(t, &l->down.w, NULL, t->up, 4 * n);
+    add_linear(t, &l->down, &rows);
+}
+
+static void find_logits(task * t) {
+    const wx_decode * job = t->job;
+    const wx_model * m = t->m;
+    int32_t n = job->n_outputs, form = wx_form(m->logits.type), few = n <= FEW;
+    int64_t first, last;
+    if (n == 0) return;
+    wx_rows rows = wx_rows_at(form, n, wx_round_up(m->n_state, WX_K_STEP), few ? t->own_rows : t->rows);
+    wx_share(job->n_rows, 1, few ? 0 : t->ith, few ? 1 : t->nth, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        if (job->rows[i].output < 0) continue;
+        wx_norm_row(&m->d_ln, t->x + i * m->n_state, m->n_state, t->own);
+        wx_rows_put(&rows, job->rows[i].output, t->own, m->n_state);
+    }
+    if (!few) meet(t);
+    wx_epilogue e = {.kind = WX_PLAIN, .out_f32 = job->logits, .stride = m->n_vocab};
+    wx_share(m->n_vocab, WX_PANEL, t->ith, t->nth, &first, &last);
+    if (first < last) wx_gemm(&m->logits, NULL, &rows, 0, n, (int32_t) first, (int32_t) last, &e);
+}
+
+void wx_decode_stage(const wx_decode * job, int32_t stage, int32_t ith, int32_t nth) {
+    const wx_model * m = job->model;
+    plan p = plan_of(m, job->n_rows, job->n_outputs, nth);
+    char * base = job->scratch, * own = base + p.own + p.own_bytes * (size_t) ith;
+    task t = {
+        .job = job, .m = m, .ith = ith, .nth = nth, .by_rows = by_rows(job->n_rows, nth),
+        .first = 0, .last = job->n_rows,
+        .x = (float *) (base + p.x), .qkv = (float *) (base + p.qkv), .att = (float *) (base + p.att),
+        .up = (float *) (base + p.up), .rows = base + p.rows,
+        .own = (float *) own, .own_rows = own + p.own_rows, .work = own + p.own_work,
+    };
+    if (stage == m->n_text_layer) {
+        find_logits(&t);
+        return;
+    }
+    if (t.by_rows) {
+        int64_t first, last;
+        wx_share(job->n_rows, ROW_STEP, ith, nth, &first, &last);
+        t.first = (int32_t) first, t.last = (int32_t) last;
+        t.rows += p.rows_each * (size_t) ith;
+    }
+    if (stage == 0) embed(&t);
+    block(&t, stage);
+}
