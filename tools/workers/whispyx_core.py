@@ -60,7 +60,19 @@ class Worker:
             heads = [tuple(head) for head in aheads.get("heads", ())]
             self.ctx.set_aheads(resolve(aheads["preset"], aheads.get("n_top", -1), heads, self.ctx.hparams))
         self.state = self.ctx.new_state()
-        return {"load_s": time.perf_counter() - start}
+        return {"load_s": time.perf_counter() - start, "compute": getattr(self.ctx, "compute", None)}
+
+    def mel(self, samples: str, rounds: int) -> dict[str, Any]:
+        """Log mel spectrogram of a recording on one thread; the quickest of some rounds."""
+        from whispyx._core.mel import MelSpectrogram
+
+        sound = np.ascontiguousarray(np.load(samples), np.float32)
+        spent = []
+        for _ in range(rounds):
+            start = time.perf_counter()
+            MelSpectrogram.of_samples(sound, self.ctx.filters, 1)
+            spent.append(time.perf_counter() - start)
+        return {"ms": 1e3 * min(spent)}
 
     @staticmethod
     def _params(params: dict[str, Any], dtw: bool) -> Any:

@@ -1,0 +1,47 @@
+"""How much of what the machine gives in this run is used: operations of the encoder, bytes of a token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bench.engines import OURS
+from bench.machine import Machine
+
+WEIGHT_BYTES = {"f32": 4, "exact": 2, "bf16": 2, "int8": 1}
+ARITHMETIC = {"exact": "f32"}  # what multiplies the stored numbers, where that differs from them
+
+
+def encoder_ops(h: Any) -> float:
+    """Operations of one window, cross keys and values included."""
+    t, d, mels = h.n_audio_ctx, h.n_audio_state, h.n_mels
+    conv = 2 * t * d * 3 * mels * 2 + t * d * 3 * d * 2
+    layers = h.n_audio_layer * (8 * t * d * d + 16 * t * d * d + 4 * t * t * d)
+    return float(conv + layers + 4 * t * d * d * h.n_text_layer)
+
+
+def token_bytes(h: Any, compute: str) -> float:
+    """Bytes that one greedy token reads: weights, and keys and values of the window."""
+    d, n = h.n_text_state, WEIGHT_BYTES.get(compute, 2)
+    weights = 14 * d * d * h.n_text_layer + h.n_vocab * d
+    return float(n * (weights + 2 * h.n_audio_ctx * d * h.n_text_layer))
+
+
+def lines(hparams: dict[str, Any], medians: Any, machine: Machine, compute: str) -> Iterator[str]:
+    """One line a model."""
+    kind = ARITHMETIC.get(compute, compute)
+    for model, h in hparams.items():
+        values = medians.get((OURS, model), {})
+        parts = []
+        if "encode_ms" in values:
+            rate = encoder_ops(h) / values["encode_ms"] * 1e3
+            peak = machine.peaks.get(kind)
+            share = f" of {peak / 1e9:.0f} ({100 * rate / peak:.0f} %)" if peak else ""
+            parts.append(f"encoder {rate / 1e9:.0f} GFLOP/s{share}")
+        if "token_ms" in values:
+            rate = token_bytes(h, compute) / values["token_ms"] * 1e3 / 1e9
+            gives = machine.read_gb_s
+            share = f" of {gives:.0f} ({100 * rate / gives:.0f} %)" if gives else ""
+            parts.append(f"token {rate:.1f} GB/s{share}")
+        if parts:
+            yield f"roofline, {model}, {compute}: {'; '.join(parts)}"
