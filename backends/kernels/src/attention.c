@@ -1,0 +1,351 @@
+/* Self-attention of the encoder with an online softmax: a tile of queries passes over the keys in blocks, keeps the
+ * weights of one block in the first-level cache, and carries a reference, a total and a context per query.
+ *
+ * Every query is computed alone: its sums run through units, keys and blocks in one order, and its reference moves by
+ * its own scores, so that its result does not depend on the tile or the thread it falls to.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "attention.h"
+#include "lanes.h"
+
+#define ROWS WX_HEADS_ROWS
+#define VECTORS (WX_PANEL / WX_LANES)
+#define BLOCK 256               /* keys of a block, whole panels */
+#define SCORE_STRIDE (BLOCK + 16)       /* rows of scores do not fall on the same cache sets */
+/* The reference of a row moves only when scores rise by more than this above it: weights up to e^5 are as exact as
+   those below 1, and most blocks then need no rescaling. */
+#define SLACK 5.0f
+
+int32_t wx_heads_form(int32_t matrix_type) {
+#if defined(WX_ISA_AVX512_BF16)
+    return matrix_type == WX_F32 ? WX_F32 : WX_BF16;
+#else
+    (void) matrix_type;
+    return WX_F32;
+#endif
+}
+
+static int64_t query_rows(const wx_heads * h) { return wx_round_up(h->n_ctx, ROWS); }
+static int64_t value_steps(const wx_heads * h) { return h->form == WX_BF16 ? h->n_keys / 2 : h->n_keys; }
+static int64_t whole_lines(int64_t units) { return wx_round_up(units, WX_ALIGN / 4); }
+
+wx_heads wx_heads_at(int32_t form, int32_t n_head, int32_t d, int32_t n_ctx, void * memory) {
+    wx_heads h = {.form = form, .n_head = n_head, .d = d, .n_ctx = n_ctx};
+    h.units = form == WX_BF16 ? (d + 1) / 2 : d;
+    h.n_keys = wx_round_up(n_ctx, WX_PANEL);
+    h.width = wx_round_up(d, WX_PANEL);
+    h.q = memory;
+    h.k = h.q + whole_lines(n_head * query_rows(&h) * h.units);
+    h.v = h.k + (int64_t) n_head * h.n_keys * h.units;
+    return h;
+}
+
+size_t wx_heads_bytes(int32_t form, int32_t n_head, int32_t d, int32_t n_ctx) {
+    wx_heads h = wx_heads_at(form, n_head, d, n_ctx, NULL);
+    int64_t units = whole_lines(n_head * query_rows(&h) * h.units) + (int64_t) n_head * h.n_keys * h.units +
+                    n_head * value_steps(&h) * h.width;
+    return (size_t) units * 4;
+}
+
+/* ---- packing ---------------------------------------------------------------------------------------------------- */
+
+/* Unit u of a row; a bf16 row of an odd length has 0 beside its last number. */
+static uint32_t unit_of(const wx_heads * h, const char * row, int32_t u) {
+    uint32_t x = 0;
+    if (h->form == WX_BF16) memcpy(&x, row + 4 * u, 2 * u + 1 < h->d ? 4 : 2);
+    else memcpy(&x, row + 4 * u, 4);
+    return x;
+}
+
+#if !defined(WX_ISA_AVX2)
+/* 16 keys of 16 units: from rows `stride` bytes apart to rows WX_PANEL units apart, turned. */
+static void turn_16(const char * from, int64_t stride, uint32_t * to) {
+    __m512i r[16], t[16];
+    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(from + i * stride);
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        __m512i a = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88), b = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        __m512i c = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        __m512i e = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+        _mm512_storeu_si512(to + i * WX_PANEL, _mm512_shuffle_i32x4(a, c, 0x88));
+        _mm512_storeu_si512(to + (i + 4) * WX_PANEL, _mm512_shuffle_i32x4(b, e, 0x88));
+        _mm512_storeu_si512(to + (i + 8) * WX_PANEL, _mm512_shuffle_i32x4(a, c, 0xdd));
+        _mm512_storeu_si512(to + (i + 12) * WX_PANEL, _mm512_shuffle_i32x4(b, e, 0xdd));
+    }
+}
+#endif
+
+/* Keys [first, last) of a head, row `first` at rows. */
+static void put_keys(const wx_heads * h, uint32_t * k, const char * rows, int64_t stride, int32_t first, int32_t last) {
+    int32_t j = first;
+#if !defined(WX_ISA_AVX2)
+    if (h->units % 16 == 0 && (h->form == WX_F32 || h->d % 2 == 0)) {
+        for (; j + 16 <= last && j % 16 == 0; j += 16) {
+            uint32_t * to = k + (int64_t) (j / WX_PANEL) * h->units * WX_PANEL + j % WX_PANEL;
+            for (int32_t u = 0; u < h->units; u += 16)
+                turn_16(rows + (j - first) * stride + 4 * u, stride, to + u * WX_PANEL);
+        }
+    }
+#endif
+    for (; j < last; j++) {
+        uint32_t * to = k + (int64_t) (j / WX_PANEL) * h->units * WX_PANEL + j % WX_PANEL;
+        for (int32_t u = 0; u < h->units; u++) to[u * WX_PANEL] = unit_of(h, rows + (j - first) * stride, u);
+    }
+    if (last != h->n_ctx) return;
+    for (; j < h->n_keys; j++) {
+        uint32_t * to = k + (int64_t) (j / WX_PANEL) * h->units * WX_PANEL + j % WX_PANEL;
+        for (int32_t u = 0; u < h->units; u++) to[u * WX_PANEL] = 0;
+    }
+}
+
+/* Two keys' values of one head side by side, channel by channel; the second is NULL behind the last key. */
+static void put_pair(const wx_heads * h, uint32_t * to, int64_t panel, const uint16_t * a, const uint16_t * b) {
+    int32_t i = 0;
+#if defined(WX_ISA_AVX512_BF16)
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                         5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    for (; i + 32 <= h->d; i += 32) {
+        __m512i x = _mm512_loadu_si512(a + i), y = b ? _mm512_loadu_si512(b + i) : _mm512_setzero_si512();
+        uint32_t * p = to + i / WX_PANEL * panel + i % WX_PANEL;
+        _mm512_storeu_si512(p, _mm512_permutex2var_epi16(x, low, y));
+        _mm512_storeu_si512(p + 16, _mm512_permutex2var_epi16(x, high, y));
+    }
+#endif
+    for (; i < h->width; i++) {
+        uint32_t x = i < h->d ? a[i] : 0, y = i < h->d && b ? b[i] : 0;
+        to[i / WX_PANEL * panel + i % WX_PANEL] = x | y << 16;
+    }
+}
+
+static void put_values(const wx_heads * h, uint32_t * v, const char * rows, int64_t stride, int32_t first,
+                       int32_t last) {
+    const int32_t keys = h->form == WX_BF16 ? 2 : 1;
+    const int64_t panel = value_steps(h) * WX_PANEL;
+    int32_t j = first;
+    for (; j < last; j += keys, rows += keys * stride) {
+        uint32_t * to = v + (int64_t) (j / keys) * WX_PANEL;
+        if (keys == 2) {
+            put_pair(h, to, panel, (const uint16_t *) rows, j + 1 < last ? (const uint16_t *) (rows + stride) : NULL);
+            continue;
+        }
+        for (int32_t i = 0; i < h->width; i += WX_PANEL) {
+            int32_t n = h->d - i < WX_PANEL ? h->d - i : WX_PANEL;
+            memcpy(to + i / WX_PANEL * panel, rows + 4 * i, (size_t) n * 4);
+            memset(to + i / WX_PANEL * panel + n, 0, (size_t) (WX_PANEL - n) * 4);
+        }
+    }
+    if (last != h->n_ctx) return;
+    for (; j < h->n_keys; j += keys)
+        for (int32_t i = 0; i < h->width; i += WX_PANEL)
+            memset(v + i / WX_PANEL * panel + (int64_t) (j / keys) * WX_PANEL, 0, WX_PANEL * 4);
+}
+
+void wx_heads_put(const wx_heads * h, const void * qkv, int64_t stride, int32_t first, int32_t last) {
+    const int64_t size = h->form == WX_BF16 ? 2 : 4, part = h->n_head * h->d * size;
+    for (int32_t i = 0; i < h->n_head; i++) {
+        const char * rows = (const char *) qkv + i * h->d * size;
+        uint32_t * q = h->q + i * query_rows(h) * h->units;
+        for (int32_t r = first; r < last; r++) {
+            const char * from = rows + (r - first) * stride * size;
+            uint32_t * to = q + (int64_t) r * h->units;
+            to[h->units - 1] = unit_of(h, from, h->units - 1);
+            memcpy(to, from, (size_t) (h->units - 1) * 4);
+        }
+        if (last == h->n_ctx)
+            memset(q + (int64_t) last * h->units, 0, (size_t) ((query_rows(h) - last) * h->units) * 4);
+        put_keys(h, h->k + (int64_t) i * h->n_keys * h->units, rows + part, stride * size, first, last);
+        put_values(h, h->v + i * value_steps(h) * h->width, rows + 2 * part, stride * size, first, last);
+    }
+}
+
+/* ---- tiles: ROWS rows times one panel of lanes, `steps` units deep ---------------------------------------------- */
+
+/* out (+)= x w. `x` has x_stride units between rows, `w` WX_PANEL units between steps. */
+WX_INLINE void tile_f32(const float * w, int32_t steps, const float * x, int64_t x_stride, float * out,
+                        int64_t out_stride, const int add) {
+    vf acc[ROWS][VECTORS];
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < VECTORS; c++) acc[r][c] = add ? vf_load(out + r * out_stride + c * WX_LANES) : vf_zero();
+    for (int32_t s = 0; s < steps; s++, w += WX_PANEL) {
+        vf y[VECTORS];
+        for (int c = 0; c < VECTORS; c++) y[c] = vf_load(w + c * WX_LANES);
+        for (int r = 0; r < ROWS; r++) {
+            vf b = vf_all(x[r * x_stride + s]);
+            for (int c = 0; c < VECTORS; c++) acc[r][c] = vf_fma(b, y[c], acc[r][c]);
+        }
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < VECTORS; c++) vf_store(out + r * out_stride + c * WX_LANES, acc[r][c]);
+}
+
+#if defined(WX_ISA_AVX512_BF16)
+WX_INLINE void tile_bf16(const uint32_t * w, int32_t steps, const uint32_t * x, int64_t x_stride, float * out,
+                         int64_t out_stride, const int add) {
+    vf acc[ROWS][VECTORS];
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < VECTORS; c++) acc[r][c] = add ? vf_load(out + r * out_stride + c * WX_LANES) : vf_zero();
+    for (int32_t s = 0; s < steps; s++, w += WX_PANEL) {
+        __m512bh y[VECTORS];
+        for (int c = 0; c < VECTORS; c++) y[c] = (__m512bh) vi_load(w + c * WX_LANES);
+        for (int r = 0; r < ROWS; r++) {
+            __m512bh b = (__m512bh) vi_all((int32_t) x[r * x_stride + s]);
+            for (int c = 0; c < VECTORS; c++) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], b, y[c]);
+        }
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < VECTORS; c++) vf_store(out + r * out_stride + c * WX_LANES, acc[r][c]);
+}
+#endif
+
+WX_INLINE void tile(const int form, const uint32_t * w, int32_t steps, const void * x, int64_t x_stride, float * out,
+                    int64_t out_stride, const int add) {
+#if defined(WX_ISA_AVX512_BF16)
+    if (form == WX_BF16) {
+        tile_bf16(w, steps, x, x_stride, out, out_stride, add);
+        return;
+    }
+#endif
+    (void) form;
+    tile_f32((const float *) w, steps, x, x_stride, out, out_stride, add);
+}
+
+/* ---- softmax of one row of a block ------------------------------------------------------------------------------ */
+
+/* e^(score - top) of n scores (whole panels); returns their total. */
+static float weigh_f32(float * row, int32_t n, float top) {
+    vf total = vf_zero();
+    for (int32_t i = 0; i < n; i += WX_LANES) {
+        vf e = vf_exp(vf_sub(vf_load(row + i), vf_all(top)));
+        vf_store(row + i, e);
+        total = vf_add(total, e);
+    }
+    return vf_sum(total);
+}
+
+#if defined(WX_ISA_AVX512_BF16)
+/* 2^x with an error of 1e-4, a sixteenth of what rounding to bf16 adds. Adding 1.5 * 2^23 rounds to a whole number and
+   leaves it in the low bits, from where it moves into the exponent. NaN has no low bits here: scores come from bf16. */
+WX_INLINE __m512 exp2_cheap(__m512 x) {
+    const __m512 magic = vf_all(12582912.0f);
+    x = vf_max(vf_all(-126.0f), x);
+    __m512 z = vf_add(x, magic);
+    __m512 f = vf_sub(x, vf_sub(z, magic));
+    __m512 p = vf_fma(vf_fma(vf_fma(vf_all(0.0558282f), f, vf_all(0.2402265f)), f, vf_all(0.6931353f)), f,
+                      vf_all(0.9999928f));
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(z), 23)));
+}
+
+/* The same as bf16 into `weights`; the total is that of the rounded weights, so that their sum over it is 1. */
+WX_INLINE float weigh_bf16(const float * row, int32_t n, float top, uint16_t * weights) {
+    const __m512 scale = vf_all(1.44269504f), minus_top = vf_all(top * -1.44269504f);
+    const __m512bh ones = (__m512bh) vi_all(0x3f803f80);
+    __m512 total[2] = {vf_zero(), vf_zero()};
+    for (int32_t i = 0; i < n; i += 64) {
+        for (int j = 0; j < 2; j++) {
+            __m512 a = exp2_cheap(vf_fma(vf_load(row + i + 32 * j), scale, minus_top));
+            __m512 b = exp2_cheap(vf_fma(vf_load(row + i + 32 * j + 16), scale, minus_top));
+            __m512bh e = _mm512_cvtne2ps_pbh(b, a);
+            _mm512_storeu_si512(weights + i + 32 * j, (__m512i) e);
+            total[j] = _mm512_dpbf16_ps(total[j], e, ones);
+        }
+    }
+    return vf_sum(vf_add(total[0], total[1]));
+}
+#endif
+
+static float top_of(const float * row, int32_t n) {
+    vf top = vf_load(row);
+    for (int32_t i = WX_LANES; i < n; i += WX_LANES) top = vf_max(top, vf_load(row + i));
+    return vf_top(top);
+}
+
+/* ---- a tile of queries over all keys ---------------------------------------------------------------------------- */
+
+typedef struct work {
+    float scores[ROWS * SCORE_STRIDE];
+    uint16_t weights[ROWS * SCORE_STRIDE];
+    float context[];            /* (ROWS, width) */
+} work;
+
+size_t wx_heads_work(int32_t d) {
+    return (size_t) wx_round_up((int64_t) sizeof(work) + (int64_t) ROWS * wx_round_up(d, WX_PANEL) * 4, WX_ALIGN);
+}
+
+WX_INLINE void attend(const int form, const wx_heads * h, int32_t units, int32_t width, int32_t head, int32_t first,
+                      float total[ROWS], work * w) {
+    const uint32_t * q = h->q + (head * query_rows(h) + first) * units;
+    const uint32_t * k = h->k + (int64_t) head * h->n_keys * units;
+    const uint32_t * v = h->v + head * value_steps(h) * width;
+    const int64_t panel = value_steps(h) * WX_PANEL;
+    const int32_t pair = form == WX_BF16 ? 2 : 1;
+    float top[ROWS];
+    for (int r = 0; r < ROWS; r++) top[r] = -INFINITY, total[r] = 0.0f;
+    memset(w->context, 0, (size_t) ROWS * width * 4);
+    for (int32_t key = 0; key < h->n_keys; key += BLOCK) {
+        const int32_t n = h->n_keys - key < BLOCK ? h->n_keys - key : BLOCK;
+        for (int32_t i = 0; i < n; i += WX_PANEL)
+            tile(form, k + (int64_t) (key + i) * units, units, q, units, w->scores + i, SCORE_STRIDE, 0);
+        for (int r = 0; r < ROWS; r++) {
+            float * row = w->scores + r * SCORE_STRIDE;
+            for (int32_t i = h->n_ctx - key; i < n; i++) row[i] = -INFINITY;    /* what pads the last panel */
+            float highest = top_of(row, n);
+            if (!(highest <= top[r] + SLACK)) {
+                float factor = expf(top[r] - highest);
+                if (key == 0) factor = 0.0f;
+                top[r] = highest;
+                total[r] *= factor;
+                for (int32_t i = 0; i < width; i++) w->context[r * width + i] *= factor;
+            }
+#if defined(WX_ISA_AVX512_BF16)
+            if (form == WX_BF16) {
+                total[r] += weigh_bf16(row, n, top[r], w->weights + r * SCORE_STRIDE);
+                continue;
+            }
+#endif
+            total[r] += weigh_f32(row, n, top[r]);
+        }
+        const void * x = form == WX_BF16 ? (const void *) w->weights : w->scores;
+        for (int32_t i = 0; i < width; i += WX_PANEL)
+            tile(form, v + i / WX_PANEL * panel + (int64_t) (key / pair) * WX_PANEL, n / pair, x, SCORE_STRIDE / pair,
+                 w->context + i, width, 1);
+    }
+}
+
+/* The usual head has 64 numbers: its loops have constant bounds. */
+static void attend_any(const wx_heads * h, int32_t head, int32_t first, float total[ROWS], work * w) {
+#if defined(WX_ISA_AVX512_BF16)
+    if (h->form == WX_BF16 && h->d == 64) attend(WX_BF16, h, 32, 64, head, first, total, w);
+    else if (h->form == WX_BF16) attend(WX_BF16, h, h->units, h->width, head, first, total, w);
+    else
+#endif
+    if (h->d == 64) attend(WX_F32, h, 64, 64, head, first, total, w);
+    else attend(WX_F32, h, h->units, h->width, head, first, total, w);
+}
+
+void wx_heads_attend(const wx_heads * h, int32_t head, int32_t first, int32_t last, void * out, int64_t stride,
+                     int out_bf16, void * memory) {
+    work * w = memory;
+    for (int32_t row = first; row < last; row += ROWS) {
+        float total[ROWS];
+        attend_any(h, head, row, total, w);
+        for (int32_t r = 0; r < ROWS && row + r < last; r++) {
+            float * context = w->context + r * h->width;
+            int64_t at = (row + r) * stride + head * h->d;
+            for (int32_t i = 0; i < h->d; i++) context[i] /= total[r];
+            if (out_bf16) wx_to_bf16(context, h->d, (uint16_t *) out + at);
+            else memcpy((float *) out + at, context, (size_t) h->d * 4);
+        }
+    }
+}

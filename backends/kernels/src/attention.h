@@ -1,0 +1,37 @@
+/* Self-attention of the encoder: every position of a window sees every other one. */
+#ifndef WX_ATTENTION_H
+#define WX_ATTENTION_H
+
+#include "internal.h"
+
+#define WX_HEADS_ROWS 6         /* queries of a tile */
+#define WX_HEADS_STEP 48        /* rows are stored and attended in ranges that begin at multiples of this */
+
+/* Queries, keys and values of all heads, packed for the tiles of attention.c. A unit is what one step of a tile takes
+   of each lane, 32 bits: a pair of bf16, or one float. */
+typedef struct wx_heads {
+    int32_t form;               /* WX_BF16 or WX_F32 */
+    int32_t n_head, d, n_ctx;
+    int32_t units;              /* of a query or key */
+    int32_t n_keys;             /* n_ctx rounded up to whole panels */
+    int32_t width;              /* d rounded up to whole panels */
+    uint32_t * q;               /* (n_head, n_ctx rounded up to tiles, units) */
+    uint32_t * k;               /* (n_head, n_keys / WX_PANEL, units, WX_PANEL) */
+    uint32_t * v;               /* (n_head, width / WX_PANEL, n_keys (pairs of keys for bf16), WX_PANEL) */
+} wx_heads;
+
+int32_t wx_heads_form(int32_t matrix_type);         /* what attention computes with beside matrices of this type */
+size_t wx_heads_bytes(int32_t form, int32_t n_head, int32_t d, int32_t n_ctx);
+wx_heads wx_heads_at(int32_t form, int32_t n_head, int32_t d, int32_t n_ctx, void * memory);
+
+/* Store rows [first, last) of the merged projection, (queries, keys, values) of n_head * d numbers each: bf16 or f32 as
+   `form` says, `stride` numbers between rows; row `first` at qkv. The last range also stores what pads the panels. */
+void wx_heads_put(const wx_heads * h, const void * qkv, int64_t stride, int32_t first, int32_t last);
+
+/* One head's context of queries [first, last), into columns [head * d, (head + 1) * d) of the rows of `out`: f32, or
+   bf16 where out_bf16 (form WX_BF16 only). `work` is one thread's, wx_heads_work(d) bytes. */
+size_t wx_heads_work(int32_t d);
+void wx_heads_attend(const wx_heads * h, int32_t head, int32_t first, int32_t last, void * out, int64_t stride,
+                     int out_bf16, void * work);
+
+#endif
