@@ -1,0 +1,191 @@
+/* Activations times packed weights, and what is done to the products. */
+#include "tiles.h"
+
+#define BLOCK_BYTES (192 * 1024)    /* of activations that stay in the second level cache while panels pass */
+
+int32_t wx_form(int32_t type) {
+#if defined(WX_ISA_AVX512_BF16)
+    return type;
+#else
+    return type == WX_BF16 ? WX_F32 : type;
+#endif
+}
+
+static int64_t number_bytes(int32_t form) {
+    return form == WX_I8 ? WX_I8_BYTES : form == WX_BF16 ? WX_BF16_BYTES : 4;
+}
+
+static size_t data_bytes(int32_t form, int32_t n, int32_t k) {
+    return ((size_t) (n * (int64_t) wx_round_up(k, WX_K_STEP) * number_bytes(form)) + WX_ALIGN - 1) & -(size_t) WX_ALIGN;
+}
+
+size_t wx_rows_bytes(int32_t form, int32_t n, int32_t k) {
+    size_t scales = form == WX_I8 ? ((size_t) n * 4 + WX_ALIGN - 1) & -(size_t) WX_ALIGN : 0;
+    return data_bytes(form, n, k) + scales;
+}
+
+wx_rows wx_rows_at(int32_t form, int32_t n, int32_t k, void * memory) {
+    wx_rows rows = {.form = form, .n = n, .k = wx_round_up(k, WX_K_STEP), .data = memory};
+    rows.stride = rows.k;
+    rows.scale = form == WX_I8 ? (float *) ((char *) memory + data_bytes(form, n, k)) : NULL;
+    return rows;
+}
+
+/* Whole numbers of LANES activations, limited to -127 .. 127 (what a NaN becomes does not matter: its row's scale is
+   NaN, too). */
+static void put_i8(void * to, int32_t at, wx_v x, wx_v inverse) {
+    wx_vi q = wx_round_i32(x * inverse);
+    q = wx_max_i32(wx_min_i32(q, wx_set1i(127)), wx_set1i(-127));
+#if defined(WX_ISA_AVX2)
+    q = _mm256_shuffle_epi32(q, _MM_SHUFFLE(3, 1, 2, 0));
+    wx_store_u16((uint16_t *) to + at, q);
+#else
+    _mm_storeu_si128((__m128i *) ((uint8_t *) to + at), _mm512_cvtepi32_epi8(wx_add_i32(q, wx_set1i(128))));
+#endif
+}
+
+static void put_row_i8(const wx_rows * to, int32_t row, const float * x, int32_t n) {
+    int32_t full = n - n % WX_LANES;
+    wx_vi top = wx_set1i(0);        /* NaN counts as the largest: as integers its bits are */
+    for (int32_t i = 0; i < full; i += WX_LANES) top = wx_max_i32(top, wx_bits(wx_abs(wx_load(x + i))));
+    if (full < n) top = wx_max_i32(top, wx_bits(wx_abs(wx_load_n(x + full, n - full))));
+    int32_t bits = wx_largest_i32(top);
+    float largest, scale = 0.0f, inverse = 0.0f;
+    memcpy(&largest, &bits, sizeof(largest));
+    if (!(largest < 1e-30f)) {
+        scale = largest / 127.0f;
+        inverse = 127.0f / largest;
+    }
+    to->scale[row] = scale;
+    char * data = (char *) to->data + row * to->stride * WX_I8_BYTES;
+    for (int32_t i = 0; i < full; i += WX_LANES) put_i8(data, i, wx_load(x + i), wx_set1(inverse));
+    for (int32_t i = full; i < to->k; i += WX_LANES)
+        put_i8(data, i, i < n ? wx_load_n(x + i, n - i) : wx_zero(), wx_set1(inverse));
+}
+
+void wx_rows_put(const wx_rows * to, int32_t row, const float * x, int32_t n_in) {
+    if (to->form == WX_I8) {
+        put_row_i8(to, row, x, n_in);
+    } else if (to->form == WX_BF16) {
+        uint16_t * data = (uint16_t *) to->data + row * to->stride;
+        wx_to_bf16(x, n_in, data);
+        memset(data + n_in, 0, (size_t) (to->k - n_in) * 2);
+    } else {
+        float * data = (float *) to->data + row * to->stride;
+        if (data != x) memcpy(data, x, (size_t) n_in * 4);
+        memset(data + n_in, 0, (size_t) (to->k - n_in) * 4);
+    }
+}
+
+/* What is the same for all tiles of one call. */
+typedef struct job {
+    int32_t type;
+    int64_t stride;             /* bytes from row to row of activations */
+    int64_t units, words;
+    const uint32_t * weights;
+    const char * x;
+    const float * x_scale, * bias;
+    const wx_epilogue * e;
+    int32_t n_out;
+} job;
+
+/* Products of rows [row, row + rows) and outputs [out, out + n) of a panel to where they belong. */
+static inline __attribute__((always_inline)) void put_tile(const job * j, const int kind, const float * tile,
+                                                           int64_t row, int rows, int32_t out, const float * w_scale) {
+    int n = j->n_out - out < WX_PANEL ? j->n_out - out : WX_PANEL;
+    for (int c = 0; c < n; c += WX_LANES) {
+        int lanes = n - c < WX_LANES ? n - c : WX_LANES;
+        wx_v bias = wx_zero(), scale = wx_zero();
+        if (j->bias) bias = lanes == WX_LANES ? wx_load(j->bias + out + c) : wx_load_n(j->bias + out + c, lanes);
+        if (j->type == WX_I8) scale = wx_load(w_scale + c);
+        for (int r = 0; r < rows; r++) {
+            wx_v v = wx_load(tile + r * WX_PANEL + c);
+            if (j->type == WX_I8) v = wx_fma(v, scale * wx_set1(j->x_scale[row + r]), bias);
+            else v += bias;
+            int64_t at = (row + r) * j->e->stride + out + c;
+            if (kind == WX_GELU) v = wx_gelu_v(v);
+            if (kind != WX_RESIDUAL && j->e->out_bf16) {
+                if (lanes == WX_LANES) wx_store_bf16(j->e->out_bf16 + at, v);
+                else wx_store_bf16_n(j->e->out_bf16 + at, v, lanes);
+                continue;
+            }
+            float * to = j->e->out_f32 + at;
+            if (lanes == WX_LANES) {
+                if (kind == WX_RESIDUAL) v += wx_load(to);
+                wx_store(to, v);
+            } else {
+                if (kind == WX_RESIDUAL) v += wx_load_n(to, lanes);
+                wx_store_n(to, v, lanes);
+            }
+        }
+    }
+}
+
+#define TILE(TYPE, ROWS, STREAM) \
+    case ROWS: wx_tile_##TYPE(ROWS, STREAM, x, j->stride, panel, j->units, tile); break
+#define TILES(TYPE, STREAM) \
+    static void tiles_##TYPE##_##STREAM(const job * j, const char * x, const uint32_t * panel, int rows, float * tile) { \
+        switch (rows) { \
+            TILE(TYPE, 1, STREAM); TILE(TYPE, 2, STREAM); TILE(TYPE, 3, STREAM); \
+            TILE(TYPE, 4, STREAM); TILE(TYPE, 5, STREAM); TILE(TYPE, 6, STREAM); \
+        } \
+    }
+TILES(f32, 0)
+TILES(f32, 1)
+TILES(bf16, 0)
+TILES(bf16, 1)
+TILES(i8, 0)
+TILES(i8, 1)
+
+typedef void tile_fn(const job * j, const char * x, const uint32_t * panel, int rows, float * tile);
+
+static void multiply(const job * j, int64_t row, int rows, int32_t out, int stream) {
+    static tile_fn * const functions[2][3] = {{tiles_f32_0, tiles_bf16_0, tiles_i8_0},
+                                              {tiles_f32_1, tiles_bf16_1, tiles_i8_1}};
+    _Alignas(64) float tile[WX_TILE * WX_PANEL];
+    const uint32_t * panel = j->weights + out / WX_PANEL * j->words;
+    const float * w_scale = (const float *) (panel + j->units * WX_PANEL);
+    functions[stream][j->type == WX_F32 ? 0 : j->type == WX_BF16 ? 1 : 2](j, j->x + row * j->stride, panel, rows, tile);
+    if (j->e->kind == WX_GELU) put_tile(j, WX_GELU, tile, row, rows, out, w_scale);
+    else if (j->e->kind == WX_RESIDUAL) put_tile(j, WX_RESIDUAL, tile, row, rows, out, w_scale);
+    else put_tile(j, WX_PLAIN, tile, row, rows, out, w_scale);
+}
+
+void wx_gemm(const wx_matrix * w, const float * bias, const wx_rows * x, int32_t row_first, int32_t row_last,
+             int32_t out_first, int32_t out_last, const wx_epilogue * e) {
+    job j = {.type = w->type, .stride = x->stride * number_bytes(x->form), .units = wx_units(w->type, w->n_in),
+             .words = wx_panel_words(w->type, w->n_in), .weights = w->data, .x = x->data, .x_scale = x->scale,
+             .bias = bias, .e = e, .n_out = w->n_out};
+    int32_t block = (int32_t) (BLOCK_BYTES / j.stride / WX_TILE * WX_TILE);
+    if (block < WX_TILE) block = WX_TILE;
+    for (int32_t first = row_first; first < row_last; first += block) {
+        int32_t last = row_last - first < block ? row_last : first + block;
+        for (int32_t out = out_first; out < out_last; out += WX_PANEL) {
+            /* The first tile brings the panel from memory, the others find it in a cache. Tiles of equal height. */
+            int32_t tiles = (last - first + WX_TILE - 1) / WX_TILE;
+            for (int32_t t = 0; t < tiles; t++) {
+                int32_t from = first + (last - first) * t / tiles, to = first + (last - first) * (t + 1) / tiles;
+                multiply(&j, from, to - from, out, t == 0);
+            }
+        }
+    }
+}
+
+size_t wx_matmul_bytes(const wx_matrix * m, int32_t n) { return wx_rows_bytes(wx_form(m->type), n, m->n_in); }
+
+void wx_matmul(const wx_linear * w, const float * x, int32_t n, float * y, void * scratch, wx_sync * sync, int32_t ith,
+               int32_t nth) {
+    wx_rows rows = wx_rows_at(wx_form(w->w.type), n, w->w.n_in, scratch);
+    wx_epilogue e = {.kind = WX_PLAIN, .out_f32 = y, .stride = w->w.n_out};
+    int64_t first, last;
+    wx_share(n, 1, ith, nth, &first, &last);
+    for (int64_t r = first; r < last; r++) wx_rows_put(&rows, (int32_t) r, x + r * w->w.n_in, w->w.n_in);
+    wx_barrier(sync, nth);
+    if (n >= 64 * nth) {
+        wx_share(n, WX_TILE, ith, nth, &first, &last);
+        wx_gemm(&w->w, w->bias, &rows, (int32_t) first, (int32_t) last, 0, w->w.n_out, &e);
+    } else {
+        wx_share(w->w.n_out, WX_PANEL, ith, nth, &first, &last);
+        wx_gemm(&w->w, w->bias, &rows, 0, n, (int32_t) first, (int32_t) last, &e);
+    }
+}

@@ -1,0 +1,166 @@
+/* The innermost products: up to WX_TILE rows of activations times one panel, into a small array of f32.
+ *
+ * Every output has one accumulator that takes the inputs in order, in every tile: a row's result does not depend on
+ * the rows beside it. `rows` is a constant wherever these are used, so that the accumulators are registers.
+ */
+#ifndef WX_TILES_H
+#define WX_TILES_H
+
+#include "panel.h"
+#include "vector.h"
+
+#define WX_TILE 6                               /* rows; with WX_COLUMNS vectors of outputs it fills the registers */
+#define WX_COLUMNS (WX_PANEL / WX_LANES)
+#define WX_AHEAD 4096                           /* bytes of a panel asked for ahead when weights are streamed */
+
+#define WX_UNROLL _Pragma("GCC unroll 8")
+
+#if defined(WX_ISA_AVX2)
+#define WX_I8_BYTES 2                           /* of an activation of int8 products: s16 here, u8 otherwise */
+#else
+#define WX_I8_BYTES 1
+#endif
+
+typedef int32_t wx_word __attribute__((may_alias));
+typedef float wx_float __attribute__((may_alias));
+
+static inline __attribute__((always_inline)) void wx_ask(const uint32_t * panel, int stream) {
+    if (stream) {
+        WX_UNROLL for (int line = 0; line < WX_PANEL / 16; line++)
+            _mm_prefetch((const char *) panel + WX_AHEAD + line * 64, _MM_HINT_T0);
+    }
+}
+
+static inline __attribute__((always_inline)) void wx_tile_f32(const int rows, const int stream, const char * x,
+                                                              int64_t stride, const uint32_t * panel, int64_t units,
+                                                              float * out) {
+    wx_v sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
+    WX_UNROLL for (int r = 0; r < rows; r++)
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_zero();
+    for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 4) {
+        wx_ask(panel, stream);
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = wx_load((const float *) panel + c * WX_LANES);
+        WX_UNROLL for (int r = 0; r < rows; r++) {
+            wx_v a = wx_set1(*(const wx_float *) (x + r * stride));
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_fma(a, w[c], sum[r][c]);
+        }
+    }
+    WX_UNROLL for (int r = 0; r < rows; r++)
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) wx_store(out + r * WX_PANEL + c * WX_LANES, sum[r][c]);
+}
+
+#if defined(WX_ISA_AVX512_BF16)
+#define WX_BF16_BYTES 2                         /* of an activation of bf16 products */
+
+static inline __attribute__((always_inline)) void wx_tile_bf16(const int rows, const int stream, const char * x,
+                                                               int64_t stride, const uint32_t * panel, int64_t units,
+                                                               float * out) {
+    wx_v sum[WX_TILE][WX_COLUMNS];
+    __m512i w[WX_COLUMNS];
+    WX_UNROLL for (int r = 0; r < rows; r++)
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_zero();
+    for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 4) {
+        wx_ask(panel, stream);
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = _mm512_loadu_si512(panel + c * WX_LANES);
+        WX_UNROLL for (int r = 0; r < rows; r++) {
+            __m512i a = _mm512_set1_epi32(*(const wx_word *) (x + r * stride));
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+                sum[r][c] = _mm512_dpbf16_ps(sum[r][c], (__m512bh) a, (__m512bh) w[c]);
+        }
+    }
+    WX_UNROLL for (int r = 0; r < rows; r++)
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) wx_store(out + r * WX_PANEL + c * WX_LANES, sum[r][c]);
+}
+
+#else
+#define WX_BF16_BYTES 4
+
+/* Weights of a unit become f32 in two steps, the earlier input (the lower half) first. */
+static inline __attribute__((always_inline)) void wx_tile_bf16(const int rows, const int stream, const char * x,
+                                                               int64_t stride, const uint32_t * panel, int64_t units,
+                                                               float * out) {
+    wx_v sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
+    wx_vi upper = wx_set1i((int32_t) 0xffff0000);
+    WX_UNROLL for (int r = 0; r < rows; r++)
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_zero();
+    for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 8) {
+        wx_ask(panel, stream);
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+            w[c] = wx_floats(wx_left(wx_bits(wx_load((const float *) panel + c * WX_LANES)), 16));
+        WX_UNROLL for (int r = 0; r < rows; r++) {
+            wx_v a = wx_set1(*(const wx_float *) (x + r * stride));
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_fma(a, w[c], sum[r][c]);
+        }
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+            w[c] = wx_floats(wx_and(wx_bits(wx_load((const float *) panel + c * WX_LANES)), upper));
+        WX_UNROLL for (int r = 0; r < rows; r++) {
+            wx_v a = wx_set1(*(const wx_float *) (x + r * stride + 4));
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_fma(a, w[c], sum[r][c]);
+        }
+    }
+    WX_UNROLL for (int r = 0; r < rows; r++)
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) wx_store(out + r * WX_PANEL + c * WX_LANES, sum[r][c]);
+}
+#endif
+
+#if defined(WX_ISA_AVX2)
+/* Activations of a group of four inputs are s16 in the order 0, 2, 1, 3: the even and the odd bytes of a vector of
+   weights are what shifts of 16-bit lanes yield. */
+static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, const int stream, const char * x,
+                                                             int64_t stride, const uint32_t * panel, int64_t units,
+                                                             float * out) {
+    __m256i sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
+    WX_UNROLL for (int r = 0; r < rows; r++)
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = _mm256_setzero_si256();
+    for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 8) {
+        wx_ask(panel, stream);
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+            w[c] = _mm256_loadu_si256((const __m256i *) (panel + c * WX_LANES));
+            w[c] = _mm256_srai_epi16(_mm256_slli_epi16(w[c], 8), 8);
+        }
+        WX_UNROLL for (int r = 0; r < rows; r++) {
+            __m256i a = _mm256_set1_epi32(*(const wx_word *) (x + r * stride));
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+                sum[r][c] = _mm256_add_epi32(sum[r][c], _mm256_madd_epi16(a, w[c]));
+        }
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+            w[c] = _mm256_srai_epi16(_mm256_loadu_si256((const __m256i *) (panel + c * WX_LANES)), 8);
+        WX_UNROLL for (int r = 0; r < rows; r++) {
+            __m256i a = _mm256_set1_epi32(*(const wx_word *) (x + r * stride + 4));
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+                sum[r][c] = _mm256_add_epi32(sum[r][c], _mm256_madd_epi16(a, w[c]));
+        }
+    }
+    WX_UNROLL for (int r = 0; r < rows; r++)
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+            wx_store(out + r * WX_PANEL + c * WX_LANES, _mm256_cvtepi32_ps(sum[r][c]));
+}
+
+#else
+/* Accumulators are declared as sixteen int32: as __m512i, gcc 12 writes every one to the stack at each step. */
+typedef int32_t wx_sums __attribute__((vector_size(64)));
+
+static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, const int stream, const char * x,
+                                                             int64_t stride, const uint32_t * panel, int64_t units,
+                                                             float * out) {
+    wx_sums sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
+    const uint32_t * start = panel + (units + 1) * WX_PANEL;
+    WX_UNROLL for (int r = 0; r < rows; r++)
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+            sum[r][c] = (wx_sums) _mm512_loadu_si512(start + c * WX_LANES);
+    for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 4) {
+        wx_ask(panel, stream);
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = (wx_sums) _mm512_loadu_si512(panel + c * WX_LANES);
+        WX_UNROLL for (int r = 0; r < rows; r++) {
+            __m512i a = _mm512_set1_epi32(*(const wx_word *) (x + r * stride));
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+                sum[r][c] = (wx_sums) _mm512_dpbusd_epi32((__m512i) sum[r][c], a, (__m512i) w[c]);
+        }
+    }
+    WX_UNROLL for (int r = 0; r < rows; r++)
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+            wx_store(out + r * WX_PANEL + c * WX_LANES, _mm512_cvtepi32_ps((__m512i) sum[r][c]));
+}
+#endif
+
+#endif
