@@ -1,0 +1,83 @@
+"""The attention of the encoder, where a softmax is hard: through an encoder of one layer, against float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.kernels.encoding import Encoder, Packed
+from tests.kernels.library import TYPES, Library, each_library
+
+# Largest error over the largest hidden state. Scores of up to 150 in f32 are exact to 1e-5, and so are their weights;
+# in bf16, rounding the queries and keys of such scores moves them by some tenths.
+F32_ERROR = 2e-4
+BF16_ERROR = 3e-2
+
+
+def silent(encoder: Encoder) -> Encoder:
+    """Take the perceptrons out: what is left after the convolutions is attention."""
+    for layer in encoder.layers:
+        layer["down"][0][:] = 0
+        layer["down"][1][:] = 0
+    return encoder
+
+
+def error_of(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+@each_library
+@pytest.mark.parametrize("n_ctx", [5, 63, 64, 65, 255, 256, 257, 300, 600])
+@pytest.mark.parametrize("d", [8, 64, 80])
+def test_sharp_attention_in_f32(library: Library, n_ctx: int, d: int) -> None:
+    encoder = silent(Encoder(2 * d, 2, 1, sharpness=30.0))
+    mel = encoder.mel(n_ctx)
+    assert error_of(Packed(encoder, library, TYPES["f32"]).run(mel), encoder.run(mel)) < F32_ERROR
+
+
+@each_library
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+@pytest.mark.parametrize("rising", [True, False])
+def test_scores_that_rise_or_fall_over_the_window(library: Library, kind: str, rising: bool) -> None:
+    """The reference of a softmax moves many times, or never: keys grow along the window by 60 in the exponent."""
+    encoder = silent(Encoder(64, 1, 1, sharpness=1.0))
+    w, b = encoder.layers[0]["qkv"]
+    norm_w, norm_b = encoder.layers[0]["attn_ln"]
+    # Channel 0 carries the position, and is all that keys have of it; queries ask for it with a constant.
+    n_ctx = 700
+    ramp = np.linspace(-1.0, 1.0, 1500)
+    ramp[:n_ctx] = np.linspace(-1.0, 1.0, n_ctx) * (1 if rising else -1)
+    encoder.positions[:, 0] = 6 * ramp
+    w[0], w[64] = 0, 0
+    b[0], w[64, 0] = 12.0, 1.0
+    norm_w[0], norm_b[0] = 1.0, 0.0
+    mel = encoder.mel(n_ctx)
+    error = error_of(Packed(encoder, library, TYPES[kind]).run(mel), encoder.run(mel))
+    assert error < (F32_ERROR if kind == "f32" else BF16_ERROR), error
+
+
+@each_library
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_equal_scores_give_the_mean_of_exactly_the_window(library: Library, kind: str) -> None:
+    """Queries of zero: what pads the last panel of keys takes no part."""
+    encoder = silent(Encoder(64, 1, 1))
+    w, b = encoder.layers[0]["qkv"]
+    w[:64], b[:64] = 0, 0
+    packed = Packed(encoder, library, TYPES[kind])
+    for n_ctx in 1, 2, 65, 130:
+        mel = encoder.mel(n_ctx)
+        assert error_of(packed.run(mel), encoder.run(mel)) < (F32_ERROR if kind == "f32" else BF16_ERROR)
+
+
+@each_library
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_very_low_scores_are_not_lost_beside_the_padding(library: Library, kind: str) -> None:
+    """All scores far below 0, the score of a key of zeros."""
+    encoder = silent(Encoder(64, 1, 1))
+    w, b = encoder.layers[0]["qkv"]
+    w[:128], b[:128] = 0, 0
+    b[:64], b[64:128] = 8.0, -2.0  # every score is -1024
+    packed = Packed(encoder, library, TYPES[kind])
+    for n_ctx in 1, 100, 257:
+        mel = encoder.mel(n_ctx)
+        assert error_of(packed.run(mel), encoder.run(mel)) < (F32_ERROR if kind == "f32" else BF16_ERROR)
