@@ -37,6 +37,7 @@ class Engine:
         flash_attn: bool,
         progress: Progress | None,
         encoder: EncoderLike | None = None,
+        compute: str | None = None,
         n_threads: int = 1,
         n_jobs: int = 1,
     ) -> Context:
@@ -46,7 +47,9 @@ class Engine:
         """
         from . import encoders, plugins
         from ._core.context import Context
+        from ._core.kernels import check_compute
 
+        compute = check_compute(compute)
         chosen = plugins.load(backend)
         plugins.require_cpu()
         read = None if progress is None else lambda done, total: progress(done, total, "read")
@@ -68,6 +71,7 @@ class Engine:
             known=chosen.fallbacks,
             progress=read,
             encoder=outside,
+            compute=compute,
         )
 
     def encoder_name(self, context: Context) -> str | None:
@@ -88,7 +92,7 @@ class Engine:
 
     def usable_cores(self) -> int:
         """Return how many cores this process may use."""
-        from ._core.params import usable_cores
+        from ._core.cores import usable_cores
 
         return usable_cores()
 

@@ -14,6 +14,8 @@ CHUNK_SIZE: Final = 30
 """Seconds of audio in one encoder window."""
 MAX_DECODERS: Final = 8
 """Most decoders (beams or best-of candidates) that run side by side."""
+MAX_THREADS: Final = 512
+"""Most threads that a job can ask for (GGML_MAX_N_THREADS)."""
 
 FRAMES_PER_SECOND: Final = SAMPLE_RATE // HOP_LENGTH
 """Mel frames per second; one frame is one centisecond."""

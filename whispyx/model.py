@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ._assemble import SegmentBuilder
 from ._engine import Engine, Progress
+from ._job import Job
 from ._pool import StatePool
 from .constants import SAMPLE_RATE
-from .errors import Aborted, AudioError, LanguageError, ParamsError, StateError
+from .errors import AudioError, LanguageError, ParamsError, StateError
 from .languages import CODES, LANGUAGES, lang_id
 from .options import TranscribeOptions, check_callable, check_count, check_threads
-from .results import DetectedLanguage, Devices, ModelInfo, Segment, Timings, Transcript
+from .results import DetectedLanguage, Devices, ModelInfo, Segment, Transcript
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from ._core.context import Context
-    from ._core.results import RunResult, SegmentData
+    from ._core.kernels import Compute
     from ._core.state import State
     from ._engine import ModelSource, Selection
-    from .audio import AudioSource, Samples
+    from .audio import AudioSource
     from .encoders import EncoderLike
     from .options import OptionFields
 
@@ -80,6 +78,10 @@ class Model:
         What computes the encoder instead of the model, whose own encoder then stays in the file: "openvino" or
         "coreml", also with a device ("openvino:GPU"); the file of such an encoder; or a callable that turns a mel
         spectrogram, float32 (n_mels, 2 * n_ctx), into float32 (n_ctx, n_audio_state). See `whispyx.encoders`.
+    compute : {"auto", "f32", "bf16", "int8", "exact"} or None
+        Precision. "f32", "bf16" and "int8" use our own kernels for the CPU; "exact" uses ggml's operations on the
+        weights as they are in the file, as every GPU does. "auto" is the fastest that recognises the same words
+        (docs/performance.md). None: ``WHISPYX_COMPUTE``, and without it "auto".
     progress : callable or None
         Called with (bytes done, bytes in all or None, a word for the work) while the model is fetched and read.
 
@@ -109,6 +111,7 @@ class Model:
         max_jobs: int | None = None,
         max_idle_states: int = 2,
         encoder: EncoderLike | None = None,
+        compute: Compute | None = None,
         progress: Progress | None = None,
     ) -> None:
         if max_jobs is not None:
@@ -127,7 +130,7 @@ class Model:
         self._name = os.fspath(name_or_path) if named else f"<{type(name_or_path).__name__}>"  # type: ignore[arg-type]
         self._context: Context = self._engine.open(
             name_or_path, backend, use_gpu=use_gpu, gpu_device=gpu_device, flash_attn=flash_attn, progress=progress,
-            encoder=encoder, n_threads=self._n_threads, n_jobs=max_jobs,
+            encoder=encoder, compute=compute, n_threads=self._n_threads, n_jobs=max_jobs,
         )  # fmt: skip
         self._states: StatePool[State] = StatePool(self._context.new_state, max_jobs, max_idle_states)
         self._process = os.getpid()
@@ -176,6 +179,8 @@ class Model:
             load_ms=context.load_ms,
             devices=self.devices,
             flash_attn=context.flash_attn,
+            compute=context.compute,
+            kernels=context.kernels,
             encoder=self._engine.encoder_name(context),
             **{name: getattr(context.hparams, name) for name in _HPARAMS},
         )
@@ -261,7 +266,7 @@ class Model:
         options = options.with_threads(self._n_threads)
         params_fields = self._params_fields(options)
         samples = self._engine.load_audio(audio, sample_rate)
-        job = _Job(self._name, context, options, samples, on_segment)
+        job = Job(self._name, context, options, samples, on_segment)
         if not len(samples):
             return job.transcript(None, complete=True)
         params = self._engine.params(
@@ -384,80 +389,6 @@ class Model:
             logger.warning("%s is a turbo model, which was not trained to translate", self._name)
 
 
-class _Job:
-    """One transcription: collects what the engine finds and makes the transcript of it."""
-
-    def __init__(
-        self,
-        model: str,
-        context: Context,
-        options: TranscribeOptions,
-        samples: Samples,
-        on_segment: Callable[[Segment], object] | None,
-    ) -> None:
-        self._model = model
-        self._context = context
-        self._options = options
-        self._samples = samples
-        self._duration = len(samples) / SAMPLE_RATE
-        self._on_segment = on_segment
-        self._found: list[SegmentData] = []
-        self._live = self._builder()
-        self._began = time.perf_counter()
-
-    def _builder(self) -> SegmentBuilder:
-        return SegmentBuilder(self._duration, self._context.vocab.eot, self._samples, self._options.no_speech_thold)
-
-    def found(self, batch: Sequence[SegmentData]) -> None:
-        """Take new segments from the engine and pass them on."""
-        for data in batch:
-            self._found.append(data)
-            if self._on_segment is not None:
-                for segment in self._live.add(data):
-                    self._on_segment(segment)
-
-    def run(self, full: Callable[[], RunResult]) -> Transcript:
-        """Run the job; whatever stops it early carries what was recognised so far."""
-        self._began = time.perf_counter()
-        try:
-            result = full()
-            if self._on_segment is not None:
-                for segment in self._live.finish():
-                    self._on_segment(segment)
-        except Aborted as stop:
-            stop.partial = self.transcript(stop.partial, complete=False)
-            raise
-        except BaseException as error:
-            try:
-                error.partial = self.transcript(None, complete=False)  # type: ignore[attr-defined]
-            except AttributeError:  # a class that takes no attributes
-                logger.debug("%s cannot carry the partial transcript", type(error).__name__)
-            raise
-        return self.transcript(result, complete=True)
-
-    def transcript(self, result: RunResult | None, *, complete: bool) -> Transcript:
-        """Make the transcript of a run, or of the segments seen so far when there is no result."""
-        builder = self._builder()
-        for data in self._found if result is None else result.segments:
-            builder.add(data)
-        builder.finish()
-        return Transcript(
-            segments=tuple(builder.segments),
-            language=self._options.language or (None if result is None else result.language),
-            language_probability=None if result is None else result.language_probability,
-            duration=self._duration,
-            model=self._model,
-            devices=tuple(self._context.devices),
-            timings=Timings() if result is None else self._timings(result),
-            options=self._options,
-            complete=complete,
-        )
-
-    def _timings(self, result: RunResult) -> Timings:
-        counted = Timings(**{item.name: getattr(result.timings, item.name) for item in fields(Timings)})
-        return replace(counted, load_ms=self._context.load_ms, total_ms=(time.perf_counter() - self._began) * 1000.0)
-
-
 def transcribe(
     audio: AudioSource,
     model: ModelSource | Model = DEFAULT_MODEL,
@@ -465,6 +396,7 @@ def transcribe(
     *,
     backend: Selection = None,
     encoder: EncoderLike | None = None,
+    compute: Compute | None = None,
     **keywords: Any,
 ) -> Transcript:
     """Load a model, recognise the speech in `audio` and free the model again.
@@ -477,7 +409,7 @@ def transcribe(
         As in `Model.transcribe`.
     model : Model, str, os.PathLike, bytes or binary file object
         A `Model` (which stays open), or what `Model` takes.
-    language, backend, encoder
+    language, backend, encoder, compute
         As in `Model.transcribe` and `Model`.
     **keywords
         Further arguments of `Model.transcribe`.
@@ -492,9 +424,9 @@ def transcribe(
         As `Model` and `Model.transcribe`.
     """
     if isinstance(model, Model):
-        for name, value in (("backend", backend), ("encoder", encoder)):
+        for name, value in (("backend", backend), ("encoder", encoder), ("compute", compute)):
             if value is not None:
                 raise TypeError(f"the model given has its {name} already: leave {name} out")
         return model.transcribe(audio, language, **keywords)
-    with Model(model, backend, encoder=encoder) as opened:
+    with Model(model, backend, encoder=encoder, compute=compute) as opened:
         return opened.transcribe(audio, language, **keywords)

@@ -175,6 +175,8 @@ class Transcript:
         Name or path of the model, as it was asked for.
     devices : tuple of str
         Devices that computed, best first.
+    compute : str
+        Precision of the computation: "f32", "bf16" or "int8" with whispyx's own kernels, "exact" without.
     timings : Timings
         Where the time went.
     options : TranscribeOptions
@@ -189,6 +191,7 @@ class Transcript:
     duration: float = 0.0
     model: str = ""
     devices: tuple[str, ...] = ()
+    compute: str = "exact"
     timings: Timings = field(default_factory=Timings)
     options: TranscribeOptions = field(default_factory=TranscribeOptions)
     complete: bool = True
@@ -233,6 +236,7 @@ class Transcript:
             "complete": self.complete,
             "model": self.model,
             "devices": list(self.devices),
+            "compute": self.compute,
             "options": self.options.to_dict(),
             "timings": self.timings.to_dict(),
             "segments": [segment.to_dict() for segment in self.segments],
@@ -313,6 +317,10 @@ class ModelInfo:
         Names of the devices it computes on, best first; ``devices.fallbacks`` tells what became of others.
     flash_attn : bool
         Whether attention is computed by the fused kernel.
+    compute : str
+        Precision of the computation: "f32", "bf16" or "int8" with whispyx's own kernels, "exact" without.
+    kernels : str or None
+        The library of kernels that computes ("avx512-bf16"); None: ggml's operations.
     encoder : str or None
         What computes the encoder from outside; None: the model itself.
     n_vocab ... n_mels : int
@@ -329,6 +337,8 @@ class ModelInfo:
     load_ms: float
     devices: Devices
     flash_attn: bool
+    compute: str
+    kernels: str | None
     encoder: str | None
     n_vocab: int
     n_audio_ctx: int

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from ._core.kernels import Compute
     from ._core.results import Timings as CoreTimings
     from ._engine import ModelSource, Selection
     from .audio import AudioSource
@@ -52,7 +53,7 @@ class Runner:
     ----------
     model : Model, str, os.PathLike, bytes or binary file object
         A model that is open already, and then stays open when the runner closes; or what `Model` takes.
-    backend, flash_attn, encoder
+    backend, flash_attn, encoder, compute
         As for `Model`; only where the runner opens the model itself.
     language : str or None
         Language of the prompt, by code or English name. None: what `detect_language` finds in the window.
@@ -86,6 +87,7 @@ class Runner:
         n_threads: int | None = None,
         flash_attn: bool = True,
         encoder: EncoderLike | None = None,
+        compute: Compute | None = None,
     ) -> None:
         from ._core import steps
 
@@ -94,9 +96,11 @@ class Runner:
                 raise ParamsError(f"{name} must be True or False; got {value!r}")
         self._owned = None
         if not isinstance(model, Model):
-            self._owned = Model(model, backend, n_threads=n_threads, flash_attn=flash_attn, max_jobs=1, encoder=encoder)
-        elif backend is not None or encoder is not None:
-            raise ParamsError("backend and encoder belong to the model, and this one is open already")
+            self._owned = Model(
+                model, backend, n_threads=n_threads, flash_attn=flash_attn, max_jobs=1, encoder=encoder, compute=compute
+            )  # fmt: skip
+        elif backend is not None or encoder is not None or compute is not None:
+            raise ParamsError("backend, encoder and compute belong to the model, and this one is open already")
         self._model: Model = self._owned or model  # type: ignore[assignment]
         try:
             self._context = self._model._open_context()

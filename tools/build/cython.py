@@ -64,7 +64,7 @@ def cythonize(config: BuildConfig, tree: Path, native: Native, modules: list[Ext
     from Cython.Compiler.Errors import CompileError
 
     version = importlib.metadata.version("cython")
-    includes = [str(tree / "include"), str(tree / "src"), "whispyx/_core"]
+    includes = [str(tree / "include"), str(tree / "src"), "whispyx/_core", "backends/kernels/src"]
     directives = {**_DIRECTIVES, "boundscheck": config.debug, "initializedcheck": config.debug}
     compile_args, link_args = _flags(config)
     recipe = _recipe([version, directives, compile_args, link_args, includes])

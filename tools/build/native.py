@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -56,7 +57,8 @@ class Native:
         wanted = self.files | kit_files() if with_kit else self.files
         for name, source in wanted.items():
             install_file(source, target / name)
-        for old in (*(target / "plugins").iterdir(), *(path for path in target.glob("kit/**/*") if path.is_file())):
+        ours = (path for folder in ("plugins", "kernels") for path in (target / folder).glob("*"))
+        for old in (*ours, *(path for path in target.glob("kit/**/*") if path.is_file())):
             if old.relative_to(target).as_posix() not in wanted:
                 old.unlink()
 
@@ -66,7 +68,13 @@ def files(config: BuildConfig) -> list[str]:
     backends = chosen(config)
     names = [f"lib{target}.so" for backend in backends for target in plan_of(backend, config).targets]
     names += [PurePosixPath(entry).name for backend in backends if backend.run.bundle for entry in backend.run.preload]
-    return [BASE, "LICENSE.ggml", *(f"plugins/{name}" for name in names)]
+    return [BASE, "LICENSE.ggml", *(f"plugins/{name}" for name in names), *(f"kernels/{name}" for name in kernels())]
+
+
+def kernels() -> list[str]:
+    """Return the file names of the libraries of our own kernels: one for each instruction set, on x86-64."""
+    sets = ("avx2", "avx512", "avx512-bf16") if platform.machine() in ("x86_64", "AMD64") else ()
+    return [f"libwhispyx-kernels-{name}.so" for name in sets]
 
 
 def build(config: BuildConfig, tree: Path) -> Native:
@@ -79,7 +87,8 @@ def build(config: BuildConfig, tree: Path) -> Native:
     with_base = [plan_of(backend, config) for backend in backends if backend.kind == "CPU"]
     targets = [target for part in with_base for target in part.targets]
     workshop.configure({name: value for part in with_base for name, value in part.options.items()})
-    workshop.compile(["ggml-base", *targets], config.jobs)
+    ours = [workshop.libraries / "kernels" / name for name in kernels()]
+    workshop.compile(["ggml-base", *targets, *(["whispyx-kernels"] if ours else [])], config.jobs)
     base = workshop.libraries / BASE
     made = [workshop.plugin(target) for target in targets]
     for backend in backends:
@@ -88,7 +97,8 @@ def build(config: BuildConfig, tree: Path) -> Native:
             ready = job.prepare()
             made += job.run(ready, BUILD.with_name(f"native-{backend.name}"), tree, _run, config.jobs)
             made += ready.beside
-    every = {BASE: base, "LICENSE.ggml": tree / "LICENSE"} | {f"plugins/{path.name}": path for path in made}
+    every = {BASE: base, "LICENSE.ggml": tree / "LICENSE"}
+    every |= {f"plugins/{path.name}": path for path in made} | {f"kernels/{path.name}": path for path in ours}
     return Native(every, workshop.libraries)
 
 

@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t, uint64_t
 
 
 cdef class Batch:
@@ -7,7 +7,7 @@ cdef class Batch:
     cdef int n_outputs          # tokens whose logits are wanted
     cdef int32_t * token
     cdef int32_t * pos
-    cdef uint32_t * seqs        # bit s: the token belongs to sequence s
+    cdef uint64_t * seqs        # bit s: the token belongs to sequence s
     cdef bint * wants_logits
     cdef void clear(self) noexcept nogil
-    cdef void add(self, int token, int pos, uint32_t seqs, bint wants_logits) noexcept nogil
+    cdef void add(self, int token, int pos, uint64_t seqs, bint wants_logits) noexcept nogil

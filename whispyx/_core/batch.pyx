@@ -1,6 +1,6 @@
 """Tokens that go through the decoder together, each with its position and the sequences it belongs to."""
 
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 
@@ -11,7 +11,7 @@ cdef class Batch:
         self.capacity = capacity
         self.token = <int32_t *>calloc(capacity, sizeof(int32_t))
         self.pos = <int32_t *>calloc(capacity, sizeof(int32_t))
-        self.seqs = <uint32_t *>calloc(capacity, sizeof(uint32_t))
+        self.seqs = <uint64_t *>calloc(capacity, sizeof(uint64_t))
         self.wants_logits = <bint *>calloc(capacity, sizeof(bint))
         if self.token == NULL or self.pos == NULL or self.seqs == NULL or self.wants_logits == NULL:
             raise MemoryError
@@ -25,7 +25,7 @@ cdef class Batch:
     cdef void clear(self) noexcept nogil:
         self.n_tokens = self.n_outputs = 0
 
-    cdef void add(self, int token, int pos, uint32_t seqs, bint wants_logits) noexcept nogil:
+    cdef void add(self, int token, int pos, uint64_t seqs, bint wants_logits) noexcept nogil:
         cdef int i = self.n_tokens
         self.token[i] = token
         self.pos[i] = pos

@@ -28,4 +28,5 @@ cdef class BeamSearch:
     cdef int next_candidate(self, int at, list taken) except -2
     cdef int next_draw(self, int at, int i_step) noexcept
     cdef int give(self, Decoder decoder, const Candidate * candidate, int i_step, const EndRules * ends) except -1
-    cdef int step(self, list decoders, int n, LogitRules rules, KvCache kv, int i_step, const EndRules * ends) except -1
+    cdef int step(self, list decoders, int n, LogitRules rules, KvCache kv, int first, int i_step,
+                  const EndRules * ends) except -1

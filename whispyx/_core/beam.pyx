@@ -103,9 +103,9 @@ cdef class BeamSearch:
         advance(decoder, i_step, ends)
         return 0
 
-    cdef int step(self, list decoders, int n, LogitRules rules, KvCache kv, int i_step,
+    cdef int step(self, list decoders, int n, LogitRules rules, KvCache kv, int first, int i_step,
                   const EndRules * ends) except -1:
-        """Choose the next token of the first n decoders. Returns how many offers there were."""
+        """Choose the next token of the first n decoders, whose sequences begin at `first`. Returns the number of offers."""
         cdef Decoder decoder, kept
         cdef int i, at = -1, n_offers
         cdef int source[MAX_OFFERS]
@@ -147,7 +147,7 @@ cdef class BeamSearch:
                 decoder = decoders[i]
                 if not decoder.completed:
                     decoder.failed = True
-        kv.seq_move(n, source)
+        kv.seq_move(first, n, source)
         return n_offers
 
     cdef int next_draw(self, int at, int i_step) noexcept:

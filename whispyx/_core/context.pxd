@@ -14,7 +14,10 @@ cdef class Context:
     cdef readonly tuple fallbacks     # of Fallback: what became of devices that come first by default
     cdef dict placement_of            # stage -> device -> operation -> count, of the first graph of each stage
     cdef readonly bint flash_attn
+    cdef readonly str compute         # what was chosen: "f32", "bf16", "int8", or "exact" without kernels
     cdef readonly double load_ms
+    cdef str wanted                   # the precision that was asked for
+    cdef bint may_use_kernels
     cdef readonly str path            # None: not loaded from a file
     cdef readonly str fingerprint     # of the network; None: the file holds no tensors
     cdef readonly object encoder      # what encodes for every state instead of the model itself, or None
@@ -23,5 +26,6 @@ cdef class Context:
     cdef object reloading             # lock
     cdef int check_open(self) except -1
     cdef bint _load(self, Source opened, bint fallback, object progress) except -1
+    cdef str _choose(self, str wanted)
     cdef int _fell_back(self, object fallback) except -1
     cdef Weights usable_weights(self)

@@ -14,6 +14,7 @@ class Context:
     vocab: Vocab
     filters: Filters
     flash_attn: bool
+    compute: str
     load_ms: float
     path: str | None
     closed: bool
@@ -32,9 +33,12 @@ class Context:
         known: Sequence[Fallback] = (),
         progress: Callable[[int, int], object] | None = None,
         encoder: object | None = None,
+        compute: str = "exact",
     ) -> Context: ...
     @property
     def devices(self) -> tuple[str, ...]: ...
+    @property
+    def kernels(self) -> str | None: ...
     @property
     def placement(self) -> dict[str, dict[str, dict[str, int]]]: ...
     @property

@@ -1,5 +1,6 @@
 """A loaded model: everything that does not change while it works. Many states share one context."""
 
+from whispyx._core.kernels cimport table
 from whispyx._core.loader cimport Loaded, load
 from whispyx._core.source cimport Source
 from whispyx._core.weights cimport Weights
@@ -12,12 +13,15 @@ import threading
 import whispyx._core.log  # noqa: F401 - routes ggml's lines to logging before the first of them
 from whispyx._core.devices import select
 from whispyx._core.hparams import FIELDS
+from whispyx._core.kernels import COMPUTE
 from whispyx._core.source import open_source
 from whispyx.errors import (BackendUnsupportedError, ComputeMemoryError, DeviceError, ModelFormatError, ParamsError,
                             StateError)
 from whispyx.fallback import Fallback, remember
 
 log = logging.getLogger("whispyx.devices")
+
+AUTO = "int8"       # what "auto" means where there are kernels; docs/performance.md tells how it was found
 
 
 cdef class Context:
@@ -29,7 +33,7 @@ cdef class Context:
     @staticmethod
     def load(
         source, *, use_gpu=True, int gpu_device=0, flash_attn=True, backends=None, fallback=False, known=(),
-        progress=None, encoder=None
+        progress=None, encoder=None, compute="exact"
     ) -> Context:
         """Load a model.
 
@@ -53,6 +57,9 @@ cdef class Context:
         encoder
             What computes the encoder instead of the model (`State.set_encoder`), for every state. The encoder's weights
             are then left in the file.
+        compute
+            Precision: "f32", "bf16" or "int8" with our own kernels, "exact" for ggml's operations on the weights as they
+            are in the file, "auto" for the fastest that is as good (docs/performance.md).
 
         Raises
         ------
@@ -72,6 +79,8 @@ cdef class Context:
         self.flash_attn = bool(flash_attn)
         self.fallbacks = tuple(known)
         self.encoder = encoder
+        self.wanted = compute
+        self.may_use_kernels = backends is None or all([device.kind == "CPU" for device in self.device_list])
         self.path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
         opened = open_source(source)
         try:
@@ -87,8 +96,11 @@ cdef class Context:
         cdef Loaded loaded
         first = self.device_list[0]
         may_drop = fallback and first.kind in ("GPU", "IGPU")
+        self.compute = self._choose(self.wanted)
+        if self.compute != "exact":
+            self.device_list = self.device_list[len(self.device_list) - 1:]    # the kernels do all there is to do, on the CPU
         try:
-            loaded = load(opened, self.device_list, progress, self.encoder)
+            loaded = load(opened, self.device_list, progress, self.encoder, self.compute)
             self.hparams, self.vocab, self.filters = loaded.hparams, loaded.vocab, loaded.filters
             self.weights, self.fingerprint = loaded.weights, loaded.fingerprint
             if may_drop:
@@ -103,6 +115,21 @@ cdef class Context:
         for item in loaded.fallbacks:
             self._fell_back(item)
         return True
+
+    cdef str _choose(self, str wanted):
+        """Return the precision for the devices that are there. Kernels work on the CPU alone, instead of accelerators."""
+        first = self.device_list[0]
+        if wanted not in COMPUTE:
+            raise ParamsError(f"compute must be one of {', '.join(COMPUTE)}; got {wanted!r}")
+        able = table() != NULL and self.may_use_kernels and first.kind in ("CPU", "ACCEL")
+        if wanted == "auto":
+            return AUTO if able else "exact"
+        if wanted != "exact" and not able:
+            raise BackendUnsupportedError(
+                f"compute={wanted!r} needs our kernels for the CPU, and "
+                + ("there are none for this machine, or WHISPYX_KERNELS switches them off" if table() == NULL
+                   else f"the model shall run on {first.name}"))
+        return wanted
 
     cdef int _fell_back(self, object fallback) except -1:
         log.warning("%s", fallback)
@@ -137,7 +164,7 @@ cdef class Context:
                     raise
             opened = open_source(self.path)
             try:
-                loaded = load(opened, self.device_list, None, self.encoder)
+                loaded = load(opened, self.device_list, None, self.encoder, self.compute)
             finally:
                 opened.close()
             differ = [name for name in FIELDS if getattr(loaded.hparams, name) != getattr(self.hparams, name)]
@@ -150,6 +177,13 @@ cdef class Context:
     def devices(self) -> tuple[str, ...]:
         """Names of the devices in the order the schedulers prefer them; the last one is a CPU."""
         return tuple([device.name for device in self.device_list])
+
+    @property
+    def kernels(self) -> str | None:
+        """Name of the library of kernels that computes, None where it is ggml's operations."""
+        if self.weights is None or self.weights.packed is None:
+            return None
+        return self.weights.packed.kernels
 
     @property
     def placement(self) -> dict[str, dict[str, dict[str, int]]]:

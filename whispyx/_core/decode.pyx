@@ -10,6 +10,7 @@ import numpy as np
 from whispyx._core.batch cimport Batch
 from whispyx._core.clock cimport now_us
 from whispyx._core.graph.decoder cimport MAX_HEADS, DecoderGraph, Head, build_decoder
+from whispyx._core.kernels cimport wx_head
 from whispyx._core.kvcache cimport KvCache
 from whispyx._core.state cimport State
 from whispyx._ggml.ggml cimport ggml_cgraph
@@ -59,6 +60,11 @@ cdef int make_room(State state, int n_outputs, int n_kv) except -1:
     return 0
 
 
+cdef int need_rows(State state, int n) except -1:
+    """Have room for n rows of logits; what they held may be lost."""
+    return make_room(state, n, 0)
+
+
 cdef void fill_mask(Batch batch, KvCache kv, int n_kv, uint16_t * mask) noexcept nogil:
     """A token sees the cells of its sequences at its own position and before."""
     cdef int i, j
@@ -96,6 +102,24 @@ cdef int reserve_more(State state, ggml_cgraph * graph) except -1:
         except ComputeMemoryError:
             state.kv_self.n_decoders = 0
         raise
+    return 0
+
+
+cdef int run_fused(State state, int n_threads, const Head * heads, int n_heads, int n_positions,
+                   float * watched) except -1:
+    """Run the batch on our kernels."""
+    cdef Batch batch = state.batch
+    cdef wx_head looked[MAX_HEADS]
+    cdef int i
+    if n_heads == 0:
+        make_room(state, batch.n_outputs, 0)
+    state.fused.set_batch(batch, state.kv_self, state.slots, state.logit_rows, n_threads)
+    if n_heads > 0:
+        for i in range(n_heads):
+            looked[i].layer, looked[i].index = heads[i].layer, heads[i].index
+        state.fused.set_watch(looked, n_heads, n_positions, watched)
+    state.compute_fused(state.fused.decode_graph, n_threads)
+    state.n_logits = 0 if n_heads > 0 else batch.n_outputs
     return 0
 
 
@@ -162,7 +186,10 @@ cdef int place_and_run(State state, int n_threads, const Head * heads, int n_hea
     if not kv.place(batch, state.slots):
         raise ComputeError(f"the self-attention cache has no room for {batch.n_tokens} tokens ({kv.n_cells} cells)")
     try:
-        run_decoder(state, n_threads, heads, n_heads, n_positions, watched)
+        if state.fused is not None:
+            run_fused(state, n_threads, heads, n_heads, n_positions, watched)
+        else:
+            run_decoder(state, n_threads, heads, n_heads, n_positions, watched)
     except BaseException:
         for i in range(batch.n_tokens):
             kv.cells[state.slots[i]].pos = -1

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint16_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 import numpy as np
 
@@ -20,10 +21,10 @@ from whispyx._ggml.ggml cimport (
 )
 from whispyx._ggml.ggml_backend cimport ggml_backend_sched_reset, ggml_backend_tensor_set
 
+from whispyx.constants import MAX_THREADS
 from whispyx.errors import ParamsError, StateError
 
 cdef enum:
-    MAX_THREADS = 512   # GGML_MAX_N_THREADS
     F16_MINUS_INF = 0xFC00
 
 
@@ -79,6 +80,23 @@ cdef int run_encoder(State state, int n_threads) except -1:
     return state.compute(state.sched_encode, state.encoder.graph, n_threads)
 
 
+cdef int run_fused(State state, int offset, int n_ctx, int n_threads) except -1:
+    """Convolutions and blocks on our kernels."""
+    cdef float * window = state.fused.set_window(state.window, n_ctx, n_threads)
+    with nogil:
+        state.mel.window(offset, 2 * n_ctx, window)
+    return state.compute_fused(state.fused.encode_graph, n_threads)
+
+
+cdef int fill_fused(State state, const float[:, ::1] encoder, int n_threads) except -1:
+    """The cross-attention cache from an output that was computed elsewhere."""
+    state.fused.set_window(state.window, <int>encoder.shape[0], n_threads)
+    with nogil:
+        memcpy(state.fused.encode_job.out, &encoder[0, 0],
+               <size_t>encoder.shape[0] * encoder.shape[1] * sizeof(float))
+    return state.compute_fused(state.fused.cross_graph, n_threads)
+
+
 cdef int run_cross(State state, int n_threads) except -1:
     cdef ggml_cgraph * graph
     ggml_backend_sched_reset(state.sched_cross.ptr)
@@ -106,6 +124,8 @@ cdef int cross_of(State state, const float[:, ::1] encoder, int n_threads) excep
 cdef int fill_cross(State state, const float[:, ::1] encoder, int n_threads) except -1:
     cdef ggml_cgraph * graph
     cdef ggml_tensor * x
+    if state.fused is not None:
+        return fill_fused(state, encoder, n_threads)
     ggml_backend_sched_reset(state.sched_cross.ptr)
     state.meta_cross.reset()
     x = ggml_new_tensor_2d(state.meta_cross.ptr, GGML_TYPE_F32, encoder.shape[1], encoder.shape[0])
@@ -152,6 +172,10 @@ cdef int encode_window(State state, int offset, int n_threads) except -1:
         fill_cross(state, state.external_out, n_threads)
     elif not state.weights.has_encoder:
         raise StateError("the model was loaded without its encoder, and none was given")
+    elif state.fused is not None:
+        run_fused(state, offset, n_ctx, n_threads)
+        encoded = now_us()
+        state.compute_fused(state.fused.cross_graph, n_threads)
     else:
         run_conv(state, offset, n_ctx, n_threads)
         run_encoder(state, n_threads)

@@ -14,6 +14,9 @@ from whispyx._ggml.ggml_backend cimport (
 )
 
 
+cdef void prefer_huge_pages(void * base, size_t size) noexcept nogil
+
+
 cdef class Meta:
     cdef ggml_context * ptr
     cdef void close(self) noexcept

@@ -84,6 +84,11 @@ cdef extern from *:
     """
     void wx_prefer_huge_pages(void * base, size_t size) noexcept nogil
 
+
+cdef void prefer_huge_pages(void * base, size_t size) noexcept nogil:
+    wx_prefer_huge_pages(base, size)
+
+
 # ggml asserts that a thread starts, which ends the process where the system refuses one (a container's limit of tasks,
 # no memory for a stack). So the threads are tried first; some more, as those of the trial may take a moment to go.
 cdef extern from *:

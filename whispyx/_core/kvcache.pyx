@@ -5,8 +5,9 @@ sequences (decoders) use it, so decoders that share a beginning share its cells.
 index per token tells the graph where to write, so a fragmented cache never lacks room that is there.
 """
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 from whispyx._core.batch cimport Batch
 from whispyx._core.handles cimport Backend, Buffer, Meta
@@ -16,6 +17,7 @@ from whispyx._ggml.ggml cimport (
     GGML_TYPE_I64,
     ggml_context,
     ggml_cpy,
+    ggml_element_size,
     ggml_new_tensor_1d,
     ggml_new_tensor_2d,
     ggml_set_name,
@@ -29,6 +31,7 @@ from whispyx._ggml.ggml cimport (
 from whispyx._ggml.ggml_backend cimport (
     GGML_BACKEND_BUFFER_USAGE_ANY,
     ggml_backend_buffer_clear,
+    ggml_backend_buffer_is_host,
     ggml_backend_dev_supports_op,
     ggml_backend_get_default_buffer_type,
 )
@@ -67,7 +70,8 @@ cdef bint keeps_caches(Device device, ggml_type type, int n_state) except -1:
 
 cdef class KvCache:
     @staticmethod
-    cdef KvCache create(Backend backend, ggml_type type, int n_state, int n_layer, int n_cells, str what):
+    cdef KvCache create(Backend backend, ggml_type type, int n_state, int n_layer, int n_cells, str what,
+                        bint clean=True):
         cdef KvCache self = KvCache.__new__(KvCache)
         cdef int64_t n = <int64_t>n_state * n_layer * n_cells
         self.n_state, self.n_layer, self.n_cells = n_state, n_layer, n_cells
@@ -81,11 +85,26 @@ cdef class KvCache:
         ggml_set_name(self.v, f"{what} v".encode())
         self.buffer = Buffer.for_tensors(self.meta, ggml_backend_get_default_buffer_type(backend.ptr),
                                          GGML_BACKEND_BUFFER_USAGE_ANY, what)
-        # Rows that were never written are attended with weight 0; they must not hold NaN.
-        with nogil:
-            ggml_backend_buffer_clear(self.buffer.ptr, 0)
+        if clean:
+            # ggml attends rows that were never written with weight 0; they must not hold NaN.
+            with nogil:
+                ggml_backend_buffer_clear(self.buffer.ptr, 0)
         self.clear()
         return self
+
+    cdef bint adopt(self, KvCache old) noexcept:
+        """Take over what a smaller cache of the same model holds. False, and nothing happens, unless a CPU can copy it."""
+        cdef size_t row = ggml_element_size(self.k) * self.n_state, layer
+        if not (ggml_backend_buffer_is_host(self.buffer.ptr) and ggml_backend_buffer_is_host(old.buffer.ptr)):
+            return False
+        memcpy(self.cells, old.cells, old.n_cells * sizeof(Cell))
+        for layer in range(<size_t>self.n_layer):
+            memcpy(<char *>self.k.data + layer * row * self.n_cells, <char *>old.k.data + layer * row * old.n_cells,
+                   row * old.n_used)
+            memcpy(<char *>self.v.data + layer * row * self.n_cells, <char *>old.v.data + layer * row * old.n_cells,
+                   row * old.n_used)
+        self.head, self.n_used = old.head, old.n_used
+        return True
 
     cdef size_t n_bytes(self) noexcept:
         return self.buffer.size() if self.buffer is not None else 0
@@ -141,7 +160,7 @@ cdef class KvCache:
     cdef void seq_rm(self, int seq, int pos_from) noexcept nogil:
         """Take a sequence out of all cells at positions from `pos_from` on."""
         cdef int i
-        cdef uint32_t bit = <uint32_t>1 << seq
+        cdef uint64_t bit = <uint64_t>1 << seq
         for i in range(self.n_cells):
             if self.cells[i].pos >= pos_from and self.cells[i].seqs & bit:
                 self.cells[i].seqs &= ~bit
@@ -155,20 +174,20 @@ cdef class KvCache:
         """Let sequence `dest` use all cells of `source`."""
         cdef int i
         for i in range(self.n_cells):
-            if self.cells[i].seqs & (<uint32_t>1 << source):
-                self.cells[i].seqs |= <uint32_t>1 << dest
+            if self.cells[i].seqs & (<uint64_t>1 << source):
+                self.cells[i].seqs |= <uint64_t>1 << dest
 
-    cdef void seq_move(self, int n, const int * source) noexcept nogil:
-        """Let each sequence i < n go on with the cells of sequence source[i], all at once; -1: with none."""
+    cdef void seq_move(self, int first, int n, const int * source) noexcept nogil:
+        """Let each sequence first + i, i < n, go on with the cells of first + source[i], all at once; -1: with none."""
         cdef int i, j
-        cdef uint32_t low = (<uint32_t>1 << n) - 1, seqs
+        cdef uint64_t low = ((<uint64_t>1 << n) - 1) << first, seqs
         for i in range(self.n_used):
             if not self.cells[i].seqs & low:
                 continue
             seqs = self.cells[i].seqs & ~low
             for j in range(n):
-                if source[j] >= 0 and self.cells[i].seqs >> source[j] & 1:
-                    seqs |= <uint32_t>1 << j
+                if source[j] >= 0 and self.cells[i].seqs >> (first + source[j]) & 1:
+                    seqs |= <uint64_t>1 << (first + j)
             self.cells[i].seqs = seqs
             if seqs == 0:
                 self.cells[i].pos = -1

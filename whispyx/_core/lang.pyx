@@ -12,10 +12,10 @@ from whispyx._core.vocab cimport Vocab
 from whispyx.errors import ComputeError, StateError
 
 
-cdef object detect(State state, int seek, int n_threads):
+cdef object detect(State state, int seek, int n_threads, int first=0):
     """Encode the window at frame `seek` and return (language id, float32 probabilities (n_languages,)).
 
-    Only the model's own languages compete. An English-only model has nothing to detect: English, with certainty.
+    `first` is the sequence to decode in. Only the model's own languages compete. An English-only model has nothing to detect: English, with certainty.
     """
     cdef Vocab vocab = state.ctx.vocab
     if state.mel is None or not 0 <= seek < state.mel.n_len_org:
@@ -26,9 +26,9 @@ cdef object detect(State state, int seek, int n_threads):
         certain[0] = 1.0
         return 0, certain
     encode_window(state, seek, n_threads)
-    state.kv_self.clear()
+    state.forget_sequences(first, 1)
     state.batch.clear()
-    state.batch.add(vocab.sot, 0, 1, True)
+    state.batch.add(vocab.sot, 0, <unsigned long long>1 << first, True)
     decode_batch(state, n_threads)
     cdef const float[::1] row = <float[:vocab.n_vocab]>state.logit_rows
     first = vocab.sot + 1

@@ -27,5 +27,5 @@ cdef Vocab read_vocab(Source source, HParams hp)
 cdef list read_records(Source source, HParams hp)
 cdef object read_floats(Source source, Record record)
 cdef str fingerprint_of(Source source, list records)
-cdef Loaded load(Source source, list devices, object progress, object encoder)
+cdef Loaded load(Source source, list devices, object progress, object encoder, str compute)
 cdef int read_magic(Source source, str what) except -1

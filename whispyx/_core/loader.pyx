@@ -19,6 +19,7 @@ from whispyx._core.external cimport check_external
 from whispyx._core.handles cimport Buffer, Meta
 from whispyx._core.hparams cimport HParams
 from whispyx._core.mel cimport Filters
+from whispyx._core.packed cimport Packed
 from whispyx._core.source cimport Source
 from whispyx._core.vocab cimport Vocab
 from whispyx._core.weights cimport Weights
@@ -55,7 +56,7 @@ from whispyx._ggml.ggml_backend cimport (
 from whispyx._core.hparams import FIELDS
 from whispyx._core.vocab import MAX_TOKEN_BYTES
 from whispyx._core.weights import CONV, ENCODER, F32_ONLY, expected_tensors
-from whispyx.errors import BackendUnsupportedError, ModelFormatError
+from whispyx.errors import BackendUnsupportedError, ComputeMemoryError, ModelFormatError
 from whispyx.fallback import Fallback
 
 MAGIC = 0x67676D6C
@@ -381,10 +382,37 @@ cdef int read_data(Source source, list records, Weights weights, object progress
     return 0
 
 
-cdef Loaded load(Source source, list devices, object progress, object encoder):
+cdef Weights read_packed(Source source, list records, HParams hp, str compute, object progress):
+    """Read the weights for the kernels: each tensor is packed as it comes, and its bytes are forgotten."""
+    cdef Weights weights = Weights.__new__(Weights)
+    cdef Record record
+    cdef size_t largest = max([(<Record>record).n_bytes for record in records])
+    cdef char * raw = <char *>malloc(largest)
+    cdef size_t n
+    if raw == NULL:
+        raise ComputeMemoryError(f"no memory to read {source.name}: {largest / 1e6:.1f} MB were asked for")
+    try:
+        weights.has_encoder = any([record.name.startswith(ENCODER) for record in records])
+        weights.watch = Watch.of([])
+        weights.packed = Packed.create(hp, compute, weights.has_encoder)
+        for record in records:
+            source.seek(record.offset)
+            source.read(raw, record.n_bytes, record.name)
+            n = math.prod(record.shape)
+            weights.packed.take(record.name, raw, record.type, n, record.n_bytes)
+            if progress is not None:
+                progress(source.pos, source.size)
+    finally:
+        free(raw)
+    weights.n_tensors = len(records)
+    return weights
+
+
+cdef Loaded load(Source source, list devices, object progress, object encoder, str compute):
     """Read a model. `devices` is in scheduler order, CPU last; `progress(done, total)` counts bytes of the file.
 
-    With an encoder from outside, that of the model is left in the file: it can be most of it.
+    With an encoder from outside, that of the model is left in the file: it can be most of it. `compute` is the precision
+    of the kernels, or "exact" for tensors as in the file, in memory of the devices.
     """
     cdef Record record
     cdef Loaded loaded = Loaded.__new__(Loaded)
@@ -397,10 +425,12 @@ cdef Loaded load(Source source, list devices, object progress, object encoder):
     if encoder is not None:
         check_external(encoder, loaded.hparams, source.name, loaded.fingerprint)    # before gigabytes are read
         records = [record for record in records if not record.name.startswith(ENCODER)]
-    if records:
+    if records and compute != "exact":
+        loaded.weights = read_packed(source, records, loaded.hparams, compute, progress)
+    elif records:
         loaded.weights = place(source, records, devices, loaded.fallbacks)
         read_data(source, records, loaded.weights, progress)
-        if progress is not None and source.pos < source.size:
-            progress(source.size, source.size)
         loaded.weights.bind(loaded.hparams)
+    if records and progress is not None and source.pos < source.size:
+        progress(source.size, source.size)
     return loaded

@@ -1,3 +1,4 @@
+from whispyx._core.kernels cimport wx_scan
 from whispyx._core.sequence cimport Decoder, Token
 from whispyx._core.vocab cimport Vocab
 
@@ -19,8 +20,8 @@ cdef class LogitRules:
     cdef void _suppress_before(self, Decoder decoder, float * row) noexcept nogil
     cdef int _filter(self, Decoder decoder, float * row) except -1
     cdef void _suppress_after(self, Decoder decoder, float * row) noexcept nogil
-    cdef double _total(self, float * row, float * top) noexcept nogil
-    cdef bint _time_wins(self, const float * row) noexcept nogil
+    cdef void _look(self, Decoder decoder, float * row) noexcept nogil
+    cdef bint _time_wins(self, const wx_scan * found) noexcept nogil
     cdef void _times(self, Decoder decoder, Token * token) noexcept nogil
     cdef void _take(self, Decoder decoder, int id, Token * token) noexcept nogil
     cdef int process(self, Decoder decoder, float * row, float temperature) except -1

@@ -12,10 +12,11 @@ from libc.string cimport memcpy
 import numpy as np
 
 from whispyx._core.grammar cimport GrammarState
+from whispyx._core.kernels cimport table, wx_scan
 from whispyx._core.segments cimport record
 from whispyx._core.sequence cimport Decoder, Token
 from whispyx._core.suppress cimport RegexSuppressor
-from whispyx._core.vecmath cimport arg_max, max_of, sum_exp, top_k
+from whispyx._core.vecmath cimport arg_max, sum_exp, top_k
 from whispyx._core.vocab cimport Vocab
 
 from whispyx.constants import CHUNK_SIZE
@@ -47,6 +48,26 @@ cdef int * ids_of(list tokens, int * n) except NULL:
         ids[i] = tokens[i]
     n[0] = <int>len(tokens)
     return ids
+
+
+cdef void scan(const float * row, int n, int beg, wx_scan * found) noexcept nogil:
+    """Largest value and sum of exponentials of a row, of its text tokens and of its timestamps."""
+    cdef double text
+    if table() != NULL:
+        table().scan(row, n, beg, found)
+        return
+    found.text_arg = arg_max(row, beg)
+    found.time_arg = beg + arg_max(row + beg, n - beg)
+    found.text_top, found.time_top = row[found.text_arg], row[found.time_arg]
+    found.arg = found.text_arg if found.text_top >= found.time_top else found.time_arg
+    found.top = row[found.arg]
+    text = sum_exp(row, beg, found.text_top) if found.text_top > -INFINITY else 0.0
+    found.time_total = sum_exp(row + beg, n - beg, found.time_top) if found.time_top > -INFINITY else 0.0
+    found.total = 0.0
+    if found.top > -INFINITY:
+        found.total = text * exp(found.text_top - found.top) + found.time_total * exp(found.time_top - found.top)
+    elif not found.top == -INFINITY:
+        found.total = found.top         # no number
 
 
 cdef class LogitRules:
@@ -143,25 +164,21 @@ cdef class LogitRules:
             for i in range(self.beg, limit):
                 row[i] = -INFINITY      # time does not go back
 
-    cdef double _total(self, float * row, float * top) noexcept nogil:
-        """Sum of exp(row - top). Where nothing may be said any more, the text ends."""
-        top[0] = max_of(row, self.n_vocab)
-        if top[0] == -INFINITY:
-            row[self.eot] = top[0] = 0.0
-        return sum_exp(row, self.n_vocab, top[0])
+    cdef void _look(self, Decoder decoder, float * row) noexcept nogil:
+        """Look over the row once. Where nothing may be said any more, the text ends."""
+        scan(row, self.n_vocab, self.beg, &decoder.found)
+        if decoder.found.top == -INFINITY:
+            row[self.eot] = 0.0
+            scan(row, self.n_vocab, self.beg, &decoder.found)
+        decoder.log_z = decoder.found.top + log(decoder.found.total)
 
-    cdef bint _time_wins(self, const float * row) noexcept nogil:
+    cdef bint _time_wins(self, const wx_scan * found) noexcept nogil:
         """Whether all timestamps together are more probable than any one text token."""
-        cdef float top = max_of(row + self.beg, self.n_vocab - self.beg)
-        if top == -INFINITY:
-            return False
-        return top + log(sum_exp(row + self.beg, self.n_vocab - self.beg, top)) > max_of(row, self.beg)
+        return found.time_top > -INFINITY and found.time_top + log(found.time_total) > found.text_top
 
     cdef int process(self, Decoder decoder, float * row, float temperature) except -1:
         """Apply the rules to a row in place and give it to the decoder."""
         cdef int i
-        cdef float top
-        cdef double total
         cdef bint time_wins
         with nogil:
             if temperature >= <float>1e-6:     # below, `sample` is greedy and a division could overflow
@@ -174,31 +191,28 @@ cdef class LogitRules:
             (<RegexSuppressor>self.regex).apply(decoder.tokens, decoder.n_tokens, row)
         with nogil:
             self._suppress_after(decoder, row)
-            total = self._total(row, &top)
-            decoder.log_z = top + log(total)
-            time_wins = self._time_wins(row)
+            self._look(decoder, row)
+            time_wins = self._time_wins(&decoder.found)
             if time_wins:
+                decoder.found.arg = decoder.found.time_arg
                 for i in range(self.beg):
                     row[i] = -INFINITY
         if decoder.grammar is not None and not time_wins:
             (<GrammarState>decoder.grammar).penalise(row, self.grammar_penalty)
-            total = self._total(row, &top)
-            decoder.log_z = top + log(total)
-        if not 0.0 < total < INFINITY:
+            self._look(decoder, row)
+        if not 0.0 < decoder.found.total < INFINITY:
             raise ComputeError("the decoder's logits are not usable: there are NaN or infinite ones")
         decoder.logits = row
         return 0
 
     cdef void _times(self, Decoder decoder, Token * token) noexcept nogil:
         """How probable timestamps are, and which one is the most probable."""
-        cdef const float * row = decoder.logits
-        cdef int beg = self.beg, best = beg + arg_max(row + beg, self.n_vocab - beg)
-        cdef float top = row[best]
+        cdef const wx_scan * found = &decoder.found
         cdef double p = 0.0, total = 0.0
-        if top > -INFINITY:
-            p = exp(top - decoder.log_z)
-            total = p * sum_exp(row + beg, self.n_vocab - beg, top)
-        token.tid = best if p > 0.0 else beg
+        if found.time_top > -INFINITY:
+            p = exp(found.time_top - decoder.log_z)
+            total = p * found.time_total
+        token.tid = found.time_arg if p > 0.0 else self.beg
         token.ptsum = <float>total
         token.pt = <float>(p / (total + 1e-10))
 
@@ -217,7 +231,7 @@ cdef class LogitRules:
         with nogil:
             self._times(decoder, token)
             if temperature < 1e-6:
-                id = arg_max(decoder.logits, self.n_vocab)
+                id = decoder.found.arg
             else:
                 id = decoder.rng.draw(decoder.logits, self.n_vocab, decoder.log_z)
             self._take(decoder, id, token)

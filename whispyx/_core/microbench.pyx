@@ -38,9 +38,9 @@ from whispyx._ggml.ggml_backend cimport (
 )
 
 from whispyx._core.devices import cpu_device
+from whispyx.constants import MAX_THREADS
 from whispyx.errors import ComputeError, ComputeMemoryError, ParamsError
 
-MAX_THREADS = 512   # GGML_MAX_N_THREADS
 COPY_BYTES = 1 << 30
 COPY_REPEATS = 20
 MUL_MAT_SIZES = (64, 128, 256, 512, 1024, 2048, 4096)

@@ -1,26 +1,13 @@
 """Parameters of a whole run: whisper_full_params, flat, every value checked when it is set."""
 
-import math
 import os
 
+from whispyx._core.cores import usable_cores
 from whispyx._core.grammar import Grammar
 from whispyx._core.regex import compile_pattern
 from whispyx.constants import MAX_DECODERS
 from whispyx.errors import ParamsError
 from whispyx.languages import CODES, lang_id
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use: its CPU affinity, and its cgroup's quota where there is one."""
-    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()[:2]
-        if quota != "max":
-            n = min(n, max(1, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):
-        pass   # no cgroup v2 here, or no quota
-    return max(1, n)
 
 
 def _integer(low, high):

@@ -1,9 +1,7 @@
-from whispyx._core.beam cimport BeamSearch
+from whispyx._core.attempt cimport Attempt
 from whispyx._core.context cimport Context
 from whispyx._core.emit cimport Emitter
-from whispyx._core.logits cimport LogitRules
 from whispyx._core.params cimport FullParams
-from whispyx._core.sequence cimport Decoder, EndRules
 from whispyx._core.state cimport State
 
 
@@ -39,19 +37,13 @@ cdef class FullRun:
     cdef list temperatures, init, windows
     cdef list speech                # (t0, t1) of the regions with a voice
     cdef Emitter emitter
-    cdef BeamSearch beam            # None: greedy
-    cdef bint beams                 # whether this attempt is a beam search
-    cdef LogitRules rules
-    cdef object grammar         # GrammarState before the first token, or None; knows what earlier windows found out
-    cdef EndRules ends
-    cdef list decoders              # all that any attempt may need
+    cdef Attempt attempt            # the decoders, at one temperature after the other
+    cdef int first                  # sequence of the first decoder; 0 unless runs share the state
     cdef int n_threads
 
     cdef int seek, seek_start, seek_end
     cdef int encoded_seek           # window in the cross cache, -1: none
-    cdef int i_temperature, n_active, n_prompt, i_step
-    cdef float temperature, no_speech_prob
-    cdef Decoder best
+    cdef int i_temperature
 
     cdef int enter(self) except -1
     cdef Phase _start(self) except *
@@ -61,8 +53,9 @@ cdef class FullRun:
     cdef Phase _seek(self) except *
     cdef Phase _encode(self) except *
     cdef Phase _attempt(self) except *
-    cdef Phase _prompt(self) except *
-    cdef Phase _step(self) except *
+    cdef Phase _decode(self) except *
+    cdef int fill(self) except -1
+    cdef int take(self, int row) except -1
     cdef Phase _rank(self) except *
     cdef Phase _emit(self) except *
     cdef Phase _advance(self) except *

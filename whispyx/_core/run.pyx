@@ -12,14 +12,14 @@ from libc.string cimport memset
 
 import numpy as np
 
-from whispyx._core.beam cimport BeamSearch
+from whispyx._core.attempt cimport Attempt
 from whispyx._core.check cimport as_samples
 from whispyx._core.clock cimport now_us
 from whispyx._core.context cimport Context
 from whispyx._core.decode cimport decode_batch
 from whispyx._core.emit cimport Emitter
 from whispyx._core.encode cimport encode_window
-from whispyx._core.grammar cimport Grammar, GrammarState
+from whispyx._core.grammar cimport Grammar
 from whispyx._core.lang cimport check_pair, detect
 from whispyx._core.logits cimport LogitRules
 from whispyx._core.mel cimport MelSpectrogram
@@ -28,14 +28,13 @@ from whispyx._core.prompt cimport History
 from whispyx._core.report cimport timings_of, window_of
 from whispyx._core.results cimport RunResult, WindowData
 from whispyx._core.segments cimport cut, ends_with_single_timestamp
-from whispyx._core.sequence cimport Decoder, Token, advance
+from whispyx._core.sequence cimport Decoder, EndRules
 from whispyx._core.state cimport Clocks, State
-from whispyx._core.vecmath cimport probability_of
 
 from whispyx._core.params import temperatures
 from whispyx._core.prompt import start as start_history, task_tokens
 from whispyx._core.vad.prepass import find_speech
-from whispyx.errors import (Aborted, AudioError, ComputeError, ComputeMemoryError, DeviceError, ParamsError, StateError,
+from whispyx.errors import (Aborted, AudioError, ComputeError, DeviceError, ParamsError, StateError,
                             WhispyxError, error_for)
 from whispyx.languages import CODES, lang_id
 
@@ -45,6 +44,7 @@ cdef enum:
     FRAMES_PER_WINDOW = 3000
     DELTA_MIN = 10                  # frames: less audio than this is not decoded
     FORGET_TAIL = 500               # frames: in the last 5 s, earlier text does more harm than good
+    KEEPER = 63                     # sequence
     DISTIL_TEXT_LAYERS = 2          # the first distilled models were trained without timestamps …
     DISTIL_V3_VOCAB = 51866         # … those of this vocabulary with them
 
@@ -164,10 +164,8 @@ cdef class FullRun:
             self.next = self._encode()
         elif phase == ATTEMPT:
             self.next = self._attempt()
-        elif phase == PROMPT:
-            self.next = self._prompt()
-        elif phase == STEP:
-            self.next = self._step()
+        elif phase == PROMPT or phase == STEP:
+            self.next = self._decode()
         elif phase == RANK:
             self.next = self._rank()
         elif phase == EMIT:
@@ -178,25 +176,18 @@ cdef class FullRun:
 
     cdef Phase _start(self) except *:
         cdef FullParams p = self.params
-        cdef int i
         self.n_threads = p.get("n_threads")
         if p.get("audio_ctx") > self.ctx.hparams.n_audio_ctx:
             raise error_for("whisper_full", -5, f"{p.get('audio_ctx')} > {self.ctx.hparams.n_audio_ctx}")
         self.temperatures = temperatures(p)
-        n = p.get("best_of")
-        self.beam = None
-        if p.get("strategy") == "beam_search":
-            n = max(n, p.get("beam_size"))
-            self.beam = BeamSearch(p.get("beam_size"), self.ctx.hparams.n_text_ctx, p.get("patience"),
-                                   p.get("reference_sampling"))
-        elif p.get("patience") > 0:
-            raise ParamsError("patience is for beam search; the strategy is greedy")
-        self.decoders = [Decoder(i, self.ctx.hparams.n_text_ctx) for i in range(n)]
-        for i in range(n):
-            (<Decoder>self.decoders[i]).rng.seed((p.get("seed") + i) % 2**32)
+        self.attempt = Attempt(p, self.ctx.hparams.n_text_ctx, self.ctx.vocab)
+        self.attempt.first = self.first
+        # One sequence that no decoder uses holds the prompt for the next temperature.
+        self.attempt.keeper = KEEPER if len(self.temperatures) > 1 and not self.state.shared else -1
         if (p.get("dtw") or p.get("word_timestamps")) and not self.ctx.aheads:
             raise ParamsError("dtw and word_timestamps need alignment heads: give them to the model with set_aheads")
-        memset(&self.state.clocks, 0, sizeof(Clocks))
+        if not self.state.shared:
+            memset(&self.state.clocks, 0, sizeof(Clocks))
         self.state.audio_ctx = p.get("audio_ctx")
         if self.samples is not None:
             self.samples = np.asarray(as_samples(self.samples))
@@ -245,9 +236,10 @@ cdef class FullRun:
 
     cdef Phase _language(self) except *:
         cdef FullParams p = self.params
+        cdef EndRules * ends
         language = p.get("language")
         if language is None or p.get("detect_language"):
-            self.lang, probabilities = detect(self.state, self.seek, self.n_threads)
+            self.lang, probabilities = detect(self.state, self.seek, self.n_threads, self.first)
             self.language_probability = float(probabilities[self.lang])
             if self.ctx.vocab.is_multilingual:
                 self.encoded_seek = self.seek
@@ -257,19 +249,20 @@ cdef class FullRun:
             self.lang = lang_id(language)
         self.no_timestamps = p.get("no_timestamps")
         if p.get("grammar") is not None:
-            self.grammar = (<Grammar>p.get("grammar")).start(self.ctx.vocab)
+            self.attempt.grammar = (<Grammar>p.get("grammar")).start(self.ctx.vocab)
         if (self.ctx.hparams.n_text_layer == DISTIL_TEXT_LAYERS and self.ctx.hparams.n_vocab != DISTIL_V3_VOCAB
                 and not self.no_timestamps):
             _logger.warning("a first-generation distilled model knows no timestamps: they are switched off")
             self.no_timestamps = True
         self.init = task_tokens(self.ctx.vocab, self.lang, p.get("translate"), self.no_timestamps)
         start_history(self.state.history, self.ctx.vocab, p, self.ctx.hparams.n_text_ctx)
-        self.rules = LogitRules(self.ctx.vocab, self.ctx.hparams.n_audio_ctx, p, self.no_timestamps)
-        self.ends.beg, self.ends.eot = self.ctx.vocab.beg, self.ctx.vocab.eot
-        self.ends.max_tokens = p.get("max_tokens")
-        self.ends.max_steps = self.ctx.hparams.n_text_ctx // 2 - 4
-        self.ends.seek_end, self.ends.delta_min = self.seek_end, DELTA_MIN
-        self.ends.single_segment, self.ends.no_timestamps = p.get("single_segment"), self.no_timestamps
+        self.attempt.rules = LogitRules(self.ctx.vocab, self.ctx.hparams.n_audio_ctx, p, self.no_timestamps)
+        ends = &self.attempt.ends
+        ends.beg, ends.eot = self.ctx.vocab.beg, self.ctx.vocab.eot
+        ends.max_tokens = p.get("max_tokens")
+        ends.max_steps = self.ctx.hparams.n_text_ctx // 2 - 4
+        ends.seek_end, ends.delta_min = self.seek_end, DELTA_MIN
+        ends.single_segment, ends.no_timestamps = p.get("single_segment"), self.no_timestamps
         return SEEK
 
     cdef Phase _seek(self) except *:
@@ -290,117 +283,54 @@ cdef class FullRun:
             self.encoded_seek = -1
             encode_window(self.state, self.seek, self.n_threads)
             self.encoded_seek = self.seek
+        self.attempt.forget()
         if self.seek > self.seek_start and self.seek + FORGET_TAIL >= self.seek_end:
             self.state.history.forget()
         self.i_temperature = 0
         return ATTEMPT
 
     cdef Phase _attempt(self) except *:
-        cdef FullParams p = self.params
-        cdef Decoder decoder
-        cdef int i
-        self.temperature = self.temperatures[self.i_temperature]
-        self.n_active = p.get("best_of")
-        if self.temperature < 1e-6:
-            self.n_active = p.get("beam_size") if self.beam is not None else 1
-        # Continuations that are not drawn at random are the same at every temperature.
-        self.beams = self.beam is not None and (self.temperature < 1e-6 or self.beam.draw)
-        if self.beam is not None:
-            self.beam.reset()
-        if self.grammar is not None:
-            self.grammar = (<GrammarState>self.grammar).restart()
-        for i in range(self.n_active):
-            decoder = self.decoders[i]
-            decoder.reset()
-            if self.grammar is not None:
-                decoder.grammar = (<GrammarState>self.grammar).copy()
-        self.best = None
-        self.i_step = 0
-        self.ends.seek = self.seek
+        self.attempt.begin(self.state, self.temperatures[self.i_temperature])
+        self.attempt.ends.seek = self.seek
         return PROMPT
 
-    cdef Phase _prompt(self) except *:
-        cdef State state = self.state
-        cdef Decoder decoder, first = self.decoders[0]
-        cdef int i, sot
-        cdef list prompt = state.history.prompt(
-            self.ctx.vocab, self.init, self.params.get("n_max_text_ctx"), self.ctx.hparams.n_text_ctx,
-            self.temperature)
-        self.n_prompt = len(prompt)
-        sot = self.n_prompt - len(self.init)
-        try:
-            state.need_decoders(self.n_active)
-        except ComputeMemoryError as error:
-            error.code, error.where = -7, "whisper_full"
-            raise
-        state.kv_self.clear()
-        state.batch.clear()
-        for i in range(self.n_prompt):
-            state.batch.add(prompt[i], i, 1, i == sot or i == self.n_prompt - 1)
-        decode_batch(state, self.n_threads)
-        self.no_speech_prob = probability_of(state.logit_rows, self.ctx.hparams.n_vocab, self.ctx.vocab.nosp)
-        self.rules.process(first, state.logit_rows + <size_t>(state.n_logits - 1) * self.ctx.hparams.n_vocab,
-                           self.temperature)
-        for i in range(1, self.n_active):
-            decoder = self.decoders[i]
-            decoder.logits, decoder.log_z = first.logits, first.log_z
-            state.kv_self.seq_cp(0, i)
-        return STEP
+    cdef int fill(self) except -1:
+        """Add the rows of the next PROMPT or STEP to the state's batch and return how many have logits.
 
-    cdef Phase _step(self) except *:
-        cdef State state = self.state
-        cdef Decoder decoder
-        cdef Token token
-        cdef int i, row = 0
-        cdef long long start = now_us()
-        state.batch.clear()
-        if self.beams:
-            state.clocks.n_sample += self.beam.step(self.decoders, self.n_active, self.rules, state.kv_self,
-                                                    self.i_step, &self.ends)
-        for i in range(self.n_active):
-            decoder = self.decoders[i]
-            if not self.beams and not decoder.completed and not decoder.failed:
-                self.rules.sample(decoder, self.temperature, &token)
-                state.clocks.n_sample += 1
-                decoder.append(&token)
-                advance(decoder, self.i_step, &self.ends)
-            if decoder.completed or decoder.failed:
-                continue
-            token = decoder.tokens[decoder.n_tokens - 1]
-            if decoder.grammar is not None:
-                (<GrammarState>decoder.grammar).accept(token.id)
-            state.batch.add(token.id, self.n_prompt + self.i_step, <unsigned int>1 << i, True)
-        self.i_step += 1
-        state.clocks.sample_us += now_us() - start
-        if state.batch.n_tokens == 0 or self.i_step >= self.ends.max_steps:
-            return RANK
-        decode_batch(state, self.n_threads)
-        start = now_us()
-        for i in range(self.n_active):
-            decoder = self.decoders[i]
-            if decoder.completed or decoder.failed:
-                continue
-            self.rules.process(decoder, state.logit_rows + <size_t>row * self.ctx.hparams.n_vocab, self.temperature)
-            row += 1
-        state.clocks.sample_us += now_us() - start
-        return STEP
+        Without any the phase is over, as `next` says then.
+        """
+        cdef int n
+        cdef list prompt
+        if self.next == PROMPT:
+            prompt = self.state.history.prompt(
+                self.ctx.vocab, self.init, self.params.get("n_max_text_ctx"), self.ctx.hparams.n_text_ctx,
+                self.attempt.temperature)
+            n = self.attempt.fill_prompt(self.state, prompt, <int>len(self.init))
+            if n == 0:
+                self.next = STEP
+            return n
+        n = self.attempt.fill_step(self.state)
+        if n == 0:
+            self.next = RANK
+        return n
+
+    cdef int take(self, int row) except -1:
+        """Read the logits of what `fill` has added, which begin at `row`. Returns the row after them."""
+        if self.next == PROMPT:
+            self.next = STEP
+            return self.attempt.take_prompt(self.state, row)
+        return self.attempt.take_step(self.state, row)
+
+    cdef Phase _decode(self) except *:
+        """PROMPT or STEP where this run has the state for itself."""
+        self.state.batch.clear()
+        if self.fill() > 0:
+            decode_batch(self.state, self.n_threads)
+            self.take(0)
+        return self.next
 
     cdef Phase _rank(self) except *:
-        """Score the decoders. The best one that has not failed wins; when all have, the best of them."""
-        cdef FullParams p = self.params
-        cdef Decoder decoder
-        cdef bint looped
-        for decoder in self.beam.finished if self.beam is not None and self.beam.finished else (
-                self.decoders[:self.n_active]):
-            looped = decoder.failed
-            decoder.rank(p.get("length_penalty"), p.get("entropy_thold"))
-            if decoder.failed and not looped:
-                self.state.clocks.n_fail_h += 1
-            if self.best is None or (decoder.failed, -decoder.score) < (self.best.failed, -self.best.score):
-                self.best = decoder
-        if self.i_temperature + 1 < len(self.temperatures) and (
-                self.best.failed or (self.best.avg_logprobs < p.get("logprob_thold")
-                                     and self.no_speech_prob < p.get("no_speech_thold"))):
+        if self.attempt.rank(self.state) and self.i_temperature + 1 < len(self.temperatures):
             self.state.clocks.n_fail_p += 1
             self.i_temperature += 1
             return ATTEMPT
@@ -408,12 +338,13 @@ cdef class FullRun:
 
     cdef Phase _emit(self) except *:
         cdef FullParams p = self.params
-        cdef Decoder best = self.best
+        cdef Decoder best = self.attempt.best
         cdef History history = self.state.history
         cdef WindowData window
         cdef int i
-        silent = self.no_speech_prob > p.get("no_speech_thold") and best.avg_logprobs < p.get("logprob_thold")
-        window = window_of(best, self.ctx.vocab, self.seek, self.seek_end, self.temperature, self.no_speech_prob,
+        cdef float no_speech_prob = self.attempt.no_speech_prob
+        silent = no_speech_prob > p.get("no_speech_thold") and best.avg_logprobs < p.get("logprob_thold")
+        window = window_of(best, self.ctx.vocab, self.seek, self.seek_end, self.attempt.temperature, no_speech_prob,
                            silent)
         window.t0, window.t1 = self.emitter.place(window.t0), self.emitter.place(window.t1)
         self.windows.append(window)
@@ -421,15 +352,15 @@ cdef class FullRun:
             return ADVANCE      # nobody speaks in this window
         history.rolling = ([] if p.get("carry_initial_prompt") else history.used) + [
             best.tokens[i].id for i in range(best.result_len)]
-        found = cut(best, self.ctx.vocab, self.seek, self.seek_end, self.state.mel.n_end, self.no_speech_prob,
-                    self.temperature, p.get("print_special"), p.get("single_segment"), p.get("tdrz_enable"))
+        found = cut(best, self.ctx.vocab, self.seek, self.seek_end, self.state.mel.n_end, no_speech_prob,
+                    self.attempt.temperature, p.get("print_special"), p.get("single_segment"), p.get("tdrz_enable"))
         self.emitter.window(found, self.seek, min(best.seek_delta, self.seek_end - self.seek), self.lang,
                             self.n_threads)
         return ADVANCE
 
     cdef Phase _advance(self) except *:
-        cdef int delta = self.best.seek_delta
-        if ends_with_single_timestamp(self.best, self.ctx.vocab, self.params.get("max_tokens"),
+        cdef int delta = self.attempt.best.seek_delta
+        if ends_with_single_timestamp(self.attempt.best, self.ctx.vocab, self.params.get("max_tokens"),
                                       self.params.get("single_segment")):
             delta = min(self.seek_end - self.seek, <int>FRAMES_PER_WINDOW)
         # A window that ends where it began would be decoded for ever.

@@ -1,3 +1,4 @@
+from whispyx._core.kernels cimport wx_scan
 from whispyx._core.sampling cimport Rng
 
 
@@ -24,6 +25,7 @@ cdef class Decoder:
     cdef double sum_logprobs, avg_logprobs, entropy, score
     cdef float * logits         # processed row of the next token; owned by the state
     cdef double log_z           # log of the sum of exp(logits)
+    cdef wx_scan found          # what one pass over the row found; `arg` is the most probable token that may follow
     cdef Rng rng
     cdef void reset(self) noexcept
     cdef void follow(self, Decoder other) noexcept

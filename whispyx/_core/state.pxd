@@ -5,6 +5,7 @@ from whispyx._core.batch cimport Batch
 from whispyx._core.context cimport Context
 from whispyx._core.devices cimport Watch
 from whispyx._core.external cimport External
+from whispyx._core.fused cimport Fused
 from whispyx._core.graph.encoder cimport EncoderGraph
 from whispyx._core.handles cimport Backend, Meta, Sched, ThreadPool
 from whispyx._core.hparams cimport HParams
@@ -12,7 +13,7 @@ from whispyx._core.kvcache cimport KvCache
 from whispyx._core.mel cimport MelSpectrogram
 from whispyx._core.prompt cimport History
 from whispyx._core.weights cimport Weights
-from whispyx._ggml.ggml cimport ggml_cgraph, ggml_tensor
+from whispyx._ggml.ggml cimport ggml_cgraph, ggml_status, ggml_tensor
 
 
 cdef struct Clocks:
@@ -35,6 +36,7 @@ cdef class State:
     cdef long long n_uses               # times it was entered
     cdef readonly bint closed
 
+    cdef Fused fused                    # what computes on our kernels; None: the graphs below
     cdef Sched sched_conv, sched_encode, sched_cross, sched_decode
     cdef Meta meta_conv, meta_encode, meta_cross, meta_decode
     cdef ggml_tensor * conv_out         # (n_ctx, n_state), valid after encode
@@ -47,6 +49,9 @@ cdef class State:
     cdef MelSpectrogram mel             # None: nothing heard yet
     cdef readonly int audio_ctx         # encoder positions of the next encode
     cdef int encoded_ctx                # encoder positions in the cross cache; 0: none
+    cdef int window                     # which of the kernels' windows is worked on; 0 unless several are side by side
+    cdef bint shared                    # several runs are under way: a run forgets only what is its own
+    cdef long long n_lost               # how often the contents of the self cache were lost
     cdef Batch batch
     cdef int64_t * slots                # (n_text_ctx,) cells of the batch
     cdef uint16_t * mask                # (n_text_ctx, n_cells) f16
@@ -67,11 +72,12 @@ cdef class State:
     cdef void leave(self) noexcept
     cdef int set_threads(self, int n_threads) except -1
     cdef int compute(self, Sched sched, ggml_cgraph * graph, int n_threads) except -1
+    cdef int compute_fused(self, ggml_cgraph * graph, int n_threads) except -1
+    cdef int _finished(self, ggml_status status) except -1
     cdef int alloc(self, Sched sched, ggml_cgraph * graph, str what) except -1
     cdef int reserve(self) except -1
-    cdef int need_decoders(self, int n) except -1
+    cdef int need_decoders(self, int n, bint keep=*) except -1
+    cdef void forget_sequences(self, int first, int n) noexcept
     cdef int _reserve_decode(self) except -1
     cdef int _reserve_one(self, Sched sched, ggml_cgraph * graph, str what) except -1
-    cdef object _read_f32(self, ggml_tensor * tensor)
-    cdef object _read_cross(self, bint keys, int layer)
     cdef void _free(self) noexcept

@@ -4,7 +4,7 @@ A State belongs to one job at a time and holds its Context's weights until it cl
 arguments before the first ggml call, because a failed ggml assertion ends the process.
 """
 
-from libc.stdint cimport int64_t, uint16_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from posix.unistd cimport getpid
 
@@ -18,11 +18,13 @@ from whispyx._core.decode cimport decode_batch, read_tokens
 from whispyx._core.devices cimport Watch
 from whispyx._core.encode cimport encode_window
 from whispyx._core.external cimport open_external
+from whispyx._core.fused cimport Fused
 from whispyx._core.graph.conv cimport ConvGraph, build_conv
 from whispyx._core.graph.cross cimport build_cross
 from whispyx._core.graph.decoder cimport DecoderGraph, build_decoder
 from whispyx._core.graph.encoder cimport build_encoder
 from whispyx._core.handles cimport Backend, Meta, Sched, ThreadPool, no_room
+from whispyx._core.inspect cimport tensor_of
 from whispyx._core.kvcache cimport KvCache, keeps_caches
 from whispyx._core.log cimport last_line
 from whispyx._core.mel cimport MelSpectrogram
@@ -34,22 +36,22 @@ from whispyx._ggml.ggml cimport (
     GGML_TYPE_F16,
     GGML_TYPE_F32,
     ggml_cgraph,
-    ggml_nbytes,
     ggml_new_tensor_2d,
     ggml_status,
     ggml_tensor,
 )
 from whispyx._ggml.ggml_backend cimport (
+    ggml_backend_graph_compute,
     ggml_backend_sched_alloc_graph,
     ggml_backend_sched_graph_compute,
     ggml_backend_sched_reserve,
-    ggml_backend_tensor_get,
 )
 
+from whispyx._core.cores import usable_cores
 from whispyx._core.kvcache import pad256
+from whispyx.constants import MAX_THREADS
 from whispyx.errors import ComputeError, ComputeMemoryError, ParamsError, StateError
-
-MAX_THREADS = 512   # GGML_MAX_N_THREADS
+USUAL_THREADS = 4       # working memory of this many is had from the beginning
 
 
 cdef class State:
@@ -106,16 +108,24 @@ cdef class State:
         self.kv_self = KvCache.create(self.main, GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
                                       pad256(self.hp.n_text_ctx), "the self-attention cache")
         self.kv_self.n_decoders = 1
+        self.batch = Batch(self.hp.n_text_ctx)
+        self.slots = <int64_t *>malloc(self.hp.n_text_ctx * sizeof(int64_t))
+        if self.slots == NULL:
+            raise MemoryError
+        if ctx.encoder is not None:
+            self.external = open_external(ctx.encoder, self.hp, ctx.path, ctx.fingerprint)
+        if self.weights.packed is not None:
+            if self.debug:
+                raise ParamsError("the blocks of the encoder can be read only with compute='exact'")
+            self.fused = Fused.create(self.weights.packed, self.cpu)
+            self.fused.reserve(min(USUAL_THREADS, usable_cores()))
+            return
         self.kv_cross = KvCache.create(self.main, GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
                                        n_audio, "the cross-attention cache")
         if self.flash and self.weights.has_encoder and (gpu if pad_kv is None else pad_kv):
             self.kv_pad = KvCache.create(self.main, GGML_TYPE_F16, self.hp.n_audio_state, 1, n_audio,
                                          "the encoder's pad cache")
 
-        self.batch = Batch(self.hp.n_text_ctx)
-        self.slots = <int64_t *>malloc(self.hp.n_text_ctx * sizeof(int64_t))
-        if self.slots == NULL:
-            raise MemoryError
         self.meta_conv = Meta.create(0, 64)
         self.meta_encode = Meta.create(0, 64 + 48 * self.hp.n_audio_layer)
         self.meta_cross = Meta.create(0, 16 + 16 * self.hp.n_text_layer)
@@ -125,8 +135,6 @@ cdef class State:
         self.sched_cross = Sched.create(self.backends, 2 * (16 + 16 * self.hp.n_text_layer))
         self.sched_decode = Sched.create(self.backends, 2 * (128 + 64 * self.hp.n_text_layer))
         self.reserve()
-        if ctx.encoder is not None:
-            self.external = open_external(ctx.encoder, self.hp, ctx.path, ctx.fingerprint)
 
     cdef int reserve(self) except -1:
         """Give every scheduler the memory of its largest graph, so that a job cannot run out of it half-way."""
@@ -148,6 +156,8 @@ cdef class State:
         return 0
 
     cdef int _reserve_decode(self) except -1:
+        if self.fused is not None:
+            return 0
         self.meta_decode.reset()
         # Logits are wanted for two rows of a prompt, or one row per decoder.
         cdef DecoderGraph decoder = build_decoder(
@@ -163,18 +173,30 @@ cdef class State:
             ok = ggml_backend_sched_reserve(sched.ptr, graph)
         return 0 if ok else no_room(sched, self.watch, what)
 
-    cdef int need_decoders(self, int n) except -1:
+    cdef void forget_sequences(self, int first, int n) noexcept:
+        """Empty the self cache, or where runs share it n sequences from `first` on."""
+        cdef int i
+        if not self.shared:
+            self.kv_self.clear()
+            return
+        for i in range(first, first + n):
+            self.kv_self.seq_rm(i, 0)
+
+    cdef int need_decoders(self, int n, bint keep=False) except -1:
         """Make the self cache large enough for n decoders that run side by side.
 
-        Its contents are lost when it has to grow. The old cache stays in place when there is no memory for the new
+        Its contents are lost when it has to grow, unless they shall be kept and lie in memory of the CPU. The old cache stays in place when there is no memory for the new
         one. Two spare shares are for what beams leave behind while they are rearranged.
         """
         cdef KvCache grown
         if n <= self.kv_self.n_decoders:
             return 0
         grown = KvCache.create(self.main, GGML_TYPE_F16, self.hp.n_text_state, self.hp.n_text_layer,
-                               pad256(self.hp.n_text_ctx) * (n + 2), f"the self-attention cache of {n} decoders")
+                               pad256(self.hp.n_text_ctx) * (n + 2), f"the self-attention cache of {n} decoders",
+                               self.fused is None)
         grown.n_decoders = n
+        if not (keep and grown.adopt(self.kv_self)):
+            self.n_lost += 1
         self.kv_self.close()
         self.kv_self = grown
         try:
@@ -240,6 +262,17 @@ cdef class State:
         self.set_threads(n_threads)
         with nogil:     # while it computes only a CPU asks
             status = GGML_STATUS_ABORTED if self.abort.stopped() else ggml_backend_sched_graph_compute(sched.ptr, graph)
+        return self._finished(status)
+
+    cdef int compute_fused(self, ggml_cgraph * graph, int n_threads) except -1:
+        """Run one of the graphs of the kernels, which are there once and for all."""
+        cdef ggml_status status
+        self.set_threads(n_threads)
+        with nogil:
+            status = GGML_STATUS_ABORTED if self.abort.stopped() else ggml_backend_graph_compute(self.cpu.ptr, graph)
+        return self._finished(status)
+
+    cdef int _finished(self, ggml_status status) except -1:
         self.watch.check()
         if status == GGML_STATUS_SUCCESS:
             return 0
@@ -353,54 +386,8 @@ cdef class State:
         return rows.reshape(self.n_logits, self.hp.n_vocab)
 
     def tensor(self, name: str):
-        """Return an intermediate result of the last encode, for tests.
-
-        "conv", "encoder" and "enc.<i>" (debug only) are float32 (n_ctx, n_state); "cross_k.<i>" and "cross_v.<i>"
-        are float16 (n_ctx, n_state), keys with their factor d**-0.25.
-        """
-        cdef int layer = -1
-        if self.encoded_ctx == 0:
-            raise StateError("nothing has been encoded yet")
-        kind, _, number = name.partition(".")
-        if number.isdecimal() and len(number) < 9:
-            layer = int(number)
-        elif number:
-            raise ParamsError(f"there is no tensor {name!r}")
-        if kind == "conv" and not number:
-            return self._read_f32(self.conv_out)
-        if kind == "encoder" and not number:
-            if self.external_out is not None:
-                return self.external_out.copy()
-            return self._read_f32(self.encoder.out)
-        if kind == "enc" and self.debug and self.encoder.out != NULL and 0 <= layer < self.hp.n_audio_layer:
-            return self._read_f32(self.encoder.block[layer])
-        if kind in ("cross_k", "cross_v") and 0 <= layer < self.hp.n_text_layer:
-            return self._read_cross(kind == "cross_k", layer)
-        raise ParamsError(f"there is no tensor {name!r}")
-
-    cdef object _read_f32(self, ggml_tensor * tensor):
-        if tensor == NULL:
-            raise StateError("the encoder's output was given from outside: the encoder has not run")
-        out = np.empty((tensor.ne[1], tensor.ne[0]), dtype=np.float32)
-        cdef float[:, ::1] view = out
-        with nogil:
-            ggml_backend_tensor_get(tensor, &view[0, 0], 0, ggml_nbytes(tensor))
-        self.watch.check()
-        return out
-
-    cdef object _read_cross(self, bint keys, int layer):
-        cdef size_t n = <size_t>self.encoded_ctx * self.hp.n_text_state
-        cdef size_t start = <size_t>layer * self.kv_cross.n_cells * self.hp.n_text_state
-        transposed = not keys and not self.flash
-        shape = (self.encoded_ctx, self.hp.n_text_state)
-        out = np.empty(shape[::-1] if transposed else shape, dtype=np.uint16)
-        cdef uint16_t[:, ::1] view = out
-        cdef ggml_tensor * source = self.kv_cross.k if keys else self.kv_cross.v
-        with nogil:
-            ggml_backend_tensor_get(source, &view[0, 0], start * 2, n * 2)
-        self.watch.check()
-        out = out.view(np.float16)
-        return out.T.copy() if transposed else out
+        """Return an intermediate result of the last encode, for tests; see `whispyx._core.inspect`."""
+        return tensor_of(self, name)
 
     @property
     def lost(self) -> bool:
@@ -441,6 +428,8 @@ cdef class State:
         for cache in (self.kv_self, self.kv_cross, self.kv_pad):
             if cache is not None:
                 total += cache.n_bytes()
+        if self.fused is not None:
+            total += self.fused.n_bytes()
         return total
 
     def request_abort(self) -> None:
@@ -460,6 +449,8 @@ cdef class State:
         for sched in (self.sched_conv, self.sched_encode, self.sched_cross, self.sched_decode):
             if sched is not None:
                 sched.close()
+        if self.fused is not None:
+            self.fused.close()
         for meta in (self.meta_conv, self.meta_encode, self.meta_cross, self.meta_decode):
             if meta is not None:
                 meta.close()

@@ -46,7 +46,7 @@ cdef int put(State state, object token, int pos, int seq, bint wants_logits) exc
         raise ParamsError(f"token {number} is outside the vocabulary (0 to {state.hp.n_vocab - 1})")
     if pos >= state.hp.n_text_ctx:
         raise ParamsError(f"sequence {seq} is full: the text context has {state.hp.n_text_ctx} tokens")
-    state.batch.add(number, pos, <unsigned int>1 << seq, wants_logits)
+    state.batch.add(number, pos, <unsigned long long>1 << seq, wants_logits)
     return 0
 
 
@@ -228,7 +228,7 @@ def set_encoder_output(State state not None, output, n_threads=1) -> None:
     array = np.asarray(output)
     state.enter()
     try:
-        if state.kv_cross is None:
+        if state.kv_self is None:
             raise StateError("the model file holds no tensors: there is nothing to decode with")
         if array.dtype != np.float32 or array.ndim != 2 or array.shape[1] != state.hp.n_audio_state or not (
                 1 <= array.shape[0] <= state.hp.n_audio_ctx):

@@ -1,6 +1,7 @@
 from whispyx._core.devices cimport Watch
 from whispyx._core.handles cimport Buffer, Meta
 from whispyx._core.hparams cimport HParams
+from whispyx._core.packed cimport Packed
 from whispyx._ggml.ggml cimport ggml_tensor
 
 
@@ -43,6 +44,7 @@ cdef class Weights:
     cdef list metas, buffers        # tensor headers and data, one pair per device
     cdef Watch watch                # of the devices that hold the data
     cdef dict tensors               # name -> address of the ggml_tensor
+    cdef Packed packed              # the weights for the kernels; then there are no tensors. None: the tensors are used
     cdef readonly int n_tensors
     cdef readonly bint has_encoder  # False: the encoder's tensors were left in the file
     cdef ggml_tensor * get(self, str name) except NULL

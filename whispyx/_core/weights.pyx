@@ -121,6 +121,8 @@ cdef class Weights:
         cdef Buffer buffer
         for buffer in self.buffers:
             total += buffer.size()
+        if self.packed is not None:
+            total += self.packed.n_bytes()
         return total
 
     cdef void close(self) noexcept:
@@ -130,7 +132,7 @@ cdef class Weights:
             buffer.close()
         for meta in self.metas:
             meta.close()
-        self.buffers, self.metas, self.tensors = [], [], {}
+        self.buffers, self.metas, self.tensors, self.packed = [], [], {}, None
         free(self.encoder)
         free(self.decoder)
         self.encoder = self.decoder = NULL

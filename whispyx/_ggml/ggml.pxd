@@ -145,6 +145,13 @@ cdef extern from "ggml.h" nogil:
     ggml_cgraph * ggml_new_graph_custom(ggml_context * ctx, size_t size, bint grads)
     size_t ggml_graph_overhead_custom(size_t size, bint grads)
 
+    enum:
+        GGML_N_TASKS_MAX
+
+    ctypedef void (*ggml_custom_op_t)(ggml_tensor * dst, int ith, int nth, void * userdata) noexcept nogil
+    ggml_tensor * ggml_custom_4d(ggml_context * ctx, ggml_type type, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3,
+                                 ggml_tensor ** args, int n_args, ggml_custom_op_t fun, int n_tasks, void * userdata)
+
     ctypedef void (*ggml_log_callback)(ggml_log_level level, const char * text, void * user_data) noexcept
     void ggml_log_set(ggml_log_callback log_callback, void * user_data)
 

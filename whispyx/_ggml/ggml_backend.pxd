@@ -99,6 +99,8 @@ cdef extern from "ggml-backend.h" nogil:
 
     ctypedef ggml_backend_feature * (*ggml_backend_get_features_t)(ggml_backend_reg_t reg) noexcept nogil
 
+    ggml_status ggml_backend_graph_compute(ggml_backend_t backend, ggml_cgraph * cgraph)
+
     ggml_backend_sched_t ggml_backend_sched_new(ggml_backend_t * backends, ggml_backend_buffer_type_t * bufts,
                                                 int n_backends, size_t graph_size, bint parallel, bint op_offload)
     void ggml_backend_sched_free(ggml_backend_sched_t sched)

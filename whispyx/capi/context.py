@@ -8,6 +8,7 @@ from typing import Any
 from whispyx import plugins
 from whispyx._core.align import heads
 from whispyx._core.context import Context
+from whispyx._core.kernels import check_compute
 from whispyx.capi._loader import read_all
 from whispyx.capi._log import log
 from whispyx.capi._struct import checked_int
@@ -84,6 +85,7 @@ def _load(function: str, source: Any, params: whisper_context_params | None) -> 
             backends=chosen.selected,
             fallback=chosen.may_fall_back,
             known=chosen.fallbacks,
+            compute=check_compute(None),
         )
     except (ModelError, BackendError, ComputeError) as error:
         log.error("%s: %s", function, error)

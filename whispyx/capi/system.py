@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from whispyx import plugins
-from whispyx._core import devices, microbench
+from whispyx._core import devices, kernels, microbench
 from whispyx.capi._log import route
 from whispyx.capi._struct import thread_count
 from whispyx.encoders import coreml, openvino
 from whispyx.errors import WhispyxError
 from whispyx.fallback import remembered
+from whispyx.plugins.limits import variant_of
 from whispyx.plugins.report import EXCLUDED
 
 if TYPE_CHECKING:
@@ -57,11 +56,16 @@ def whisper_print_system_info() -> str:
     for device in devices.devices():
         facts = {"DEVICE": f"{device.name} ({device.description.strip()})"}
         # A library made for one kind of CPU has its name at the end, as in libwhispyx-ggml-cpu-haswell.so.
-        variant = re.search(rf"{device.backend}-([\w-]+?)\.\w+$", Path(device.plugin_path).name)
+        variant = variant_of(device.plugin_path)
         if variant:
-            facts["VARIANT"] = variant[1]
+            facts["VARIANT"] = variant
         facts |= device.features()
         parts.append(f"{device.backend.upper()} : " + " | ".join(f"{key} = {value}" for key, value in facts.items()))
+    used = kernels.name()
+    if used is not None:
+        parts.append(
+            "KERNELS : " + " | ".join([used, *(f"{key} = {value}" for key, value in kernels.products().items())])
+        )
     parts += [f"FALLBACK : {_plain(fallback)}" for fallback in (*now.fallbacks, *remembered())]
     parts += [f"EXCLUDED : {_plain(record.path)}" for record in now.found if record.status == EXCLUDED]
     return " | ".join(parts) + " | "

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from ..constants import MAX_THREADS
 from ..errors import BackendError, BackendUnsupportedError, ParamsError
 from ..plugins import conformance
 from ..plugins.bounds import BOUNDS
@@ -16,7 +17,6 @@ from .status import Status, status_of
 
 __all__ = ["add_arguments", "run_test"]
 
-MAX_THREADS = 512
 SHOWN = 20  # faults in full; the rest are counted
 
 

@@ -40,6 +40,7 @@ def run_info(args: argparse.Namespace, console: Console) -> int:
         ("decoder", f"{info.n_text_layer} layers, {info.n_text_head} heads, {info.n_text_state} wide"),
         ("text", f"{info.n_vocab} tokens, context of {info.n_text_ctx}"),
         ("devices", ", ".join(info.devices)),
+        ("compute", info.compute if info.kernels is None else f"{info.compute} (kernels for {info.kernels})"),
         *(("not used", str(fallback)) for fallback in info.devices.fallbacks),
         ("encodes", info.encoder or "the model itself"),
         ("attention", "flash" if info.flash_attn else "plain"),

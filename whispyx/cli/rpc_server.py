@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_rpc_server(args: argparse.Namespace, console: Console) -> int:
     """Serve until SIGINT or SIGTERM."""
-    from .._core.params import usable_cores
+    from .._core.cores import usable_cores
 
     threads = usable_cores() if args.threads is None else args.threads
     for name, value, low, high in (

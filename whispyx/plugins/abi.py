@@ -23,7 +23,7 @@ from whispyx._core.devices import engine_message
 from whispyx.errors import BackendAbiError, BackendLoadError
 from whispyx.plugins import elf
 
-__all__ = ["Library", "open_dependency", "open_plugin"]
+__all__ = ["KernelLibrary", "Library", "open_dependency", "open_kernels", "open_plugin"]
 
 ffi: Final = cffi.FFI()
 ffi.cdef(
@@ -31,6 +31,10 @@ ffi.cdef(
     void *       ggml_backend_init(void);
     int          ggml_backend_score(void);
     const char * whispyx_plugin_ggml_version(void);
+
+    int          whispyx_kernels_abi(void);
+    int          whispyx_kernels_score(void);
+    void *       whispyx_kernels(void);
 
     /* never called: any function of the base library, to see which base a library is bound to */
     void         ggml_backend_buffer_init(void);
@@ -48,6 +52,7 @@ ffi.cdef(
     """
 )
 
+KERNELS_ABI: Final = 1
 BASE_PROBE: Final = "ggml_backend_buffer_init"
 BASE_FILE: Final = "libwhispyx-ggml-base.so"
 FOREIGN_BASE: Final = re.compile(r"libggml(-base|-cpu)?\.so(\.\d+)*")
@@ -116,6 +121,47 @@ def open_plugin(path: str) -> Library:
     scored = _symbol(lib, "ggml_backend_score") is not None
     score = int(lib.ggml_backend_score()) if scored else 1
     return Library(path, lib, score, scored, version)
+
+
+class KernelLibrary:
+    """An opened library of kernels.
+
+    Attributes
+    ----------
+    path : str
+    score : int
+        How well it suits this machine, larger is better; 0 means not at all.
+    """
+
+    def __init__(self, path: str, lib: Any) -> None:
+        self.path = path
+        self.score = int(lib.whispyx_kernels_score())
+        self._lib = lib
+
+    def table(self) -> int:
+        """Return the address of its functions. Only for a machine that it supports."""
+        return int(ffi.cast("uintptr_t", self._lib.whispyx_kernels()))
+
+
+def open_kernels(path: str) -> KernelLibrary:
+    """Open the library of kernels at `path` (absolute).
+
+    Raises
+    ------
+    BackendLoadError
+        There is no such file, it is not a loadable library, or it holds no kernels.
+    BackendAbiError
+        It is of another version than this package.
+    """
+    _check_file(path)
+    lib = _dlopen(path)
+    for name in ("whispyx_kernels_abi", "whispyx_kernels_score", "whispyx_kernels"):
+        if _symbol(lib, name) is None:
+            raise BackendLoadError(f"it holds no kernels: it does not export {name}")
+    version = int(lib.whispyx_kernels_abi())
+    if version != KERNELS_ABI:
+        raise BackendAbiError(f"it is of version {version}, and this whispyx needs version {KERNELS_ABI}")
+    return KernelLibrary(path, lib)
 
 
 def open_dependency(path: str) -> None:

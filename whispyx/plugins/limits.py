@@ -11,7 +11,7 @@ from typing import Final
 from whispyx.errors import ParamsError
 from whispyx.plugins.discovery import Candidate
 
-__all__ = ["EXCLUDE_VARIABLE", "VARIANT_VARIABLE", "Limits", "exclusions", "variant"]
+__all__ = ["EXCLUDE_VARIABLE", "VARIANT_VARIABLE", "Limits", "exclusions", "variant", "variant_of"]
 
 EXCLUDE_VARIABLE: Final = "WHISPYX_BACKEND_EXCLUDE"
 VARIANT_VARIABLE: Final = "WHISPYX_CPU_VARIANT"

@@ -9,7 +9,7 @@ from typing import Final
 
 from whispyx._core import devices as table
 from whispyx.errors import BackendError, BackendNotFoundError, BackendUnsupportedError
-from whispyx.plugins import abi, discovery, endpoints, manifest, preload
+from whispyx.plugins import abi, discovery, endpoints, kernels, manifest, preload
 from whispyx.plugins.discovery import Candidate, Discovery, Problem, Selection, SelectionLike, Wish
 from whispyx.plugins.limits import VARIANT_VARIABLE, Limits
 from whispyx.plugins.report import BY_HAND, EXCLUDED, LOADED, OUTSCORED, REFUSED, UNUSED, PluginRecord, Report
@@ -451,6 +451,7 @@ def load(backend: SelectionLike | None = None) -> Report:
     ParamsError
         The selection is malformed, or ``WHISPYX_BACKEND_PATH`` holds a relative folder.
     """
+    kernels.load()
     return _registry.load(backend)
 
 

@@ -37,15 +37,15 @@ from whispyx._ggml.ggml_backend cimport (
 )
 
 from whispyx._core.devices import cpu_device
-from whispyx._core.params import usable_cores
+from whispyx._core.cores import usable_cores
 from whispyx._core.source import open_source
+from whispyx.constants import MAX_THREADS
 from whispyx.errors import ComputeError, ComputeMemoryError, ParamsError, StateError
 
 cdef enum:
     BLOCK = 256                             # windows computed at once, 8 s
     FEW = 32                                # so many are computed sooner by one thread than several can be woken
     PADDED = N_CONTEXT + N_WINDOW + N_CONTEXT
-    MAX_THREADS = 512                       # GGML_MAX_N_THREADS
 
 cdef extern from *:
     """

@@ -1,0 +1,3 @@
+from whispyx._core.state cimport State
+
+cdef object tensor_of(State state, str name)
