@@ -52,50 +52,82 @@ size_t wx_cross_bytes(const wx_model * model, int32_t n_ctx) {
 
 /* ---- storing ------------------------------------------------------------------------------------------------------ */
 
-/* Units of 16 keys, `units` each (key after key), to 16 lanes side by side. */
-static void spread(const void * rows, int32_t units, int32_t unit_bytes, char * dst, int32_t key) {
-    if (unit_bytes == 4) {
-        const uint32_t * from = rows;
-        for (int32_t u = 0; u < units; u++) {
-            uint32_t * to = (uint32_t *) dst + (int64_t) u * BLOCK + key;
-            for (int32_t i = 0; i < 16; i++) to[i] = from[i * units + u];
+/* Numbers of a row from c on, zeros after its d numbers. */
+WX_INLINE vf numbers(const float * x, int32_t c, int32_t d) {
+    if (c + WX_LANES <= d) return vf_load(x + c);
+    float part[WX_LANES] = {0};
+    if (c < d) memcpy(part, x + c, (size_t) (d - c) * sizeof(float));
+    return vf_load(part);
+}
+
+WX_INLINE void put_bytes(int8_t * to, vi n) {
+#if defined(WX_ISA_AVX2)
+    __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1));
+    _mm_storel_epi64((__m128i *) to, _mm_packs_epi16(half, half));
+#else
+    _mm_storeu_si128((__m128i *) to, _mm512_cvtepi32_epi8(n));
+#endif
+}
+
+/* 16 rows of 32-bit units from `from` on (`stride` units apart) to 16 columns, BLOCK units apart; `units` of them. */
+static void spread_words(const uint32_t * from, int32_t stride, int32_t units, uint32_t * to) {
+    int32_t u = 0;
+#if !defined(WX_ISA_AVX2)
+    for (; u + 16 <= units; u += 16) {
+        vi a[16], b[16];
+        WX_UNROLL16 for (int i = 0; i < 16; i++) a[i] = vi_load(from + i * stride + u);
+        WX_UNROLL16 for (int i = 0; i < 16; i += 2) {
+            b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+            b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
         }
-    } else {
-        const uint16_t * from = rows;
-        for (int32_t u = 0; u < units; u++) {
-            uint16_t * to = (uint16_t *) dst + (int64_t) u * BLOCK + key;
-            for (int32_t i = 0; i < 16; i++) to[i] = from[i * units + u];
+        WX_UNROLL16 for (int i = 0; i < 16; i += 4) {
+            a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+            a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+            a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+            a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+        }
+        /* a[4 g + c]: rows 4 g to 4 g + 3 of column c, then of c + 4, c + 8, c + 12 */
+        WX_UNROLL16 for (int c = 0; c < 4; c++) {
+            vi even = _mm512_shuffle_i32x4(a[c], a[c + 4], 0x88), odd = _mm512_shuffle_i32x4(a[c], a[c + 4], 0xdd);
+            vi even2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0x88);
+            vi odd2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0xdd);
+            _mm512_storeu_si512(to + (u + c) * BLOCK, _mm512_shuffle_i32x4(even, even2, 0x88));
+            _mm512_storeu_si512(to + (u + c + 4) * BLOCK, _mm512_shuffle_i32x4(odd, odd2, 0x88));
+            _mm512_storeu_si512(to + (u + c + 8) * BLOCK, _mm512_shuffle_i32x4(even, even2, 0xdd));
+            _mm512_storeu_si512(to + (u + c + 12) * BLOCK, _mm512_shuffle_i32x4(odd, odd2, 0xdd));
         }
     }
+#endif
+    for (; u < units; u++)
+        for (int32_t i = 0; i < 16; i++) to[u * BLOCK + i] = from[i * stride + u];
+}
+
+static void spread_halves(const uint16_t * from, int32_t stride, int32_t units, uint16_t * to) {
+    for (int32_t u = 0; u < units; u++)
+        for (int32_t i = 0; i < 16; i++) to[u * BLOCK + i] = from[i * stride + u];
 }
 
 /* One key as int8 (kept as u8 with zero point 128 where the dot product wants it so). NaN and infinity show in the
    scale, which makes every score NaN. */
 static float quantise_key(const float * x, int32_t d, int32_t dp, int8_t * to) {
-    float top = 0.0f, bad = 0.0f;
-    for (int32_t c = 0; c < d; c++) {
-        float a = fabsf(x[c]);
-        top = a > top ? a : top;
-        bad += x[c] * 0.0f;
+    vf top = vf_zero(), bad = vf_zero();
+    for (int32_t c = 0; c < dp; c += WX_LANES) {
+        vf y = numbers(x, c, d);
+        top = vf_max(top, vf_abs(y));
+        bad = vf_fma(y, vf_zero(), bad);
     }
-    float inverse = top > 0.0f ? 127.0f / top : 0.0f;
-    int32_t zero = UNIT_I8 == 4 ? 128 : 0;
-    vf lowest = vf_all(-127.0f), by = vf_all(inverse);
-    int32_t c = 0;
-    for (; c + WX_LANES <= d; c += WX_LANES) {
-        int32_t whole[WX_LANES];
-        vi n = vf_round(vf_max(vf_mul(vf_load(x + c), by), lowest));
-        memcpy(whole, &n, sizeof whole);
-        for (int32_t i = 0; i < WX_LANES; i++) to[c + i] = (int8_t) (whole[i] + zero);
-    }
-    for (; c < d; c++) to[c] = (int8_t) (_mm_cvtss_si32(_mm_set_ss(x[c] * inverse)) + zero);
-    for (; c < dp; c++) to[c] = (int8_t) zero;
-    return top / 127.0f + bad;
+    float most = vf_top(top);
+    vf by = vf_all(most > 0.0f ? 127.0f / most : 0.0f);
+    vi zero = vi_all(UNIT_I8 == 4 ? 128 : 0);
+    for (int32_t c = 0; c < dp; c += WX_LANES)
+        put_bytes(to + c, vi_add(vf_round(vf_mul(numbers(x, c, d), by)), zero));
+    return most / 127.0f + vf_sum(bad);
 }
 
 static void store_keys(const wx_model * m, const shape * s, const float * k, int64_t stride, int32_t n, char * dst) {
     union {
         float f32[16 * WX_HEAD_MAX];
+        uint32_t words[16 * WX_HEAD_MAX];
         uint16_t bf16[16 * WX_HEAD_MAX];
         int8_t i8[16 * WX_HEAD_MAX];
     } rows;
@@ -111,25 +143,46 @@ static void store_keys(const wx_model * m, const shape * s, const float * k, int
         }
         if (m->cross_type == WX_I8)
             for (int32_t i = count; i < 16; i++) scales[key + i] = 0.0f;
-        int32_t per_unit = m->cross_type == WX_F32 ? 1 : m->cross_type == WX_BF16 ? 2 : UNIT_I8;
-        spread(&rows, s->dp / per_unit, per_unit * s->size, dst, key);
+        int32_t row = s->dp * s->size;
+        if (m->cross_type == WX_I8 && UNIT_I8 == 2) spread_halves(rows.bf16, row / 2, row / 2, (uint16_t *) dst + key);
+        else spread_words(rows.words, row / 4, row / 4, (uint32_t *) dst + key);
     }
 }
 
 static void store_values_i8(const shape * s, const float * v, int64_t stride, int32_t n, char * dst) {
     float * scales = (float *) (dst + (int64_t) BLOCK * s->dp);
-    for (int32_t c = 0; c < s->dp; c++) {
-        float top = 0.0f, bad = 0.0f;
-        for (int32_t key = 0; key < n && c < s->d; key++) {
-            float x = v[key * stride + c], a = fabsf(x);
-            top = a > top ? a : top;
-            bad += x * 0.0f;
+    for (int32_t c = 0; c < s->dp; c += WX_LANES) {
+        vf top = vf_zero(), bad = vf_zero();
+        for (int32_t key = 0; key < n; key++) {
+            vf x = numbers(v + key * stride, c, s->d);
+            top = vf_max(top, vf_abs(x));
+            bad = vf_fma(x, vf_zero(), bad);
         }
-        float inverse = top > 0.0f ? 127.0f / top : 0.0f;
-        scales[c] = top / 127.0f + bad;
-        for (int32_t key = 0; key < BLOCK; key++) {
-            int32_t whole = key < n && c < s->d ? _mm_cvtss_si32(_mm_set_ss(v[key * stride + c] * inverse)) : 0;
-            dst[((key / UNIT_I8) * (int64_t) s->dp + c) * UNIT_I8 + key % UNIT_I8] = (char) whole;
+        vf scale = vf_mul(top, vf_all(1.0f / 127.0f)), by;
+        vf_store(scales + c, vf_add(scale, bad));
+#if defined(WX_ISA_AVX2)
+        by = _mm256_and_ps(_mm256_div_ps(vf_all(127.0f), top), _mm256_cmp_ps(top, vf_zero(), _CMP_GT_OQ));
+#else
+        by = _mm512_maskz_div_ps(_mm512_cmp_ps_mask(top, vf_zero(), _CMP_GT_OQ), vf_all(127.0f), top);
+#endif
+        for (int32_t key = 0; key < BLOCK; key += UNIT_I8) {
+            vi unit = vi_zero();
+            for (int32_t i = 0; i < UNIT_I8 && key + i < n; i++) {
+                vi whole = vf_round(vf_mul(numbers(v + (key + i) * stride, c, s->d), by));
+#if defined(WX_ISA_AVX2)
+                unit = _mm256_or_si256(unit, _mm256_slli_epi32(_mm256_and_si256(whole, vi_all(255)), 8 * i));
+#else
+                unit = _mm512_or_si512(unit, _mm512_sll_epi32(_mm512_and_si512(whole, vi_all(255)),
+                                                              _mm_cvtsi32_si128(8 * i)));
+#endif
+            }
+            char * to = dst + (key * (int64_t) s->dp + c * UNIT_I8);
+#if defined(WX_ISA_AVX2)
+            _mm_storeu_si128((__m128i *) to,
+                             _mm_packus_epi32(_mm256_castsi256_si128(unit), _mm256_extracti128_si256(unit, 1)));
+#else
+            _mm512_storeu_si512(to, unit);
+#endif
         }
     }
 }
@@ -148,7 +201,7 @@ static void store_values(const wx_model * m, const shape * s, const float * v, i
         return;
     }
     uint16_t pair[2][WX_HEAD_MAX];
-    memset(pair, 0, sizeof pair);
+    for (int32_t i = 0; i < 2; i++) memset(pair[i], 0, (size_t) s->dp * 2);
     for (int32_t key = 0; key < BLOCK; key += 2) {
         for (int32_t i = 0; i < 2; i++) {
             if (key + i < n) wx_to_bf16(v + (key + i) * stride, s->d, pair[i]);

@@ -22,6 +22,7 @@
 #endif
 
 #define WX_UNROLL _Pragma("GCC unroll 8")
+#define WX_UNROLL16 _Pragma("GCC unroll 16")
 
 WX_INLINE void tile_f32(const int nq, const int nv, const char * w, int64_t w_stride, int32_t steps, const float * x,
                         int64_t x_stride, float * out, int64_t out_stride) {
