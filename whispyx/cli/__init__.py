@@ -77,7 +77,7 @@ def _run(argv: Sequence[str] | None) -> int:
     from .parser import make_parser
 
     try:
-        args = make_parser().parse_args(argv)
+        args = make_parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
     except SystemExit as stop:  # argparse has printed the help or what was wrong
         return stop.code if isinstance(stop.code, int) else Status.OK
     console = Console(debug=getattr(args, "debug", False), verbose=getattr(args, "verbose", 0))

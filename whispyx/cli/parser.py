@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -10,7 +11,6 @@ from .. import __version__
 from ..model import DEFAULT_MODEL
 from ..options import TranscribeOptions
 from ..writers import formats
-from . import backends, doctor, rpc_server
 from .console import printable
 
 __all__ = ["make_parser", "options_from"]
@@ -21,8 +21,14 @@ _EXIT_CODES = (
 )
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command."""
+def make_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """Return the parser of the whole command.
+
+    With the arguments that it is for, it knows the flags of other commands only as far as that takes no time: what
+    some commands need for theirs takes longer to load than a short recording to recognise.
+    """
+    # no flag in front of the command has a value
+    wanted = None if argv is None else next((word for word in argv if not word.startswith("-")), "")
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("-v", "--verbose", action="count", help="tell more on standard error; twice: everything")
     common.add_argument("--debug", action="store_true", help="show the traceback of errors")
@@ -55,9 +61,17 @@ def make_parser() -> argparse.ArgumentParser:
     devices.add_argument("--json", action="store_true", help="as JSON")
     devices.add_argument("--backend", metavar="LIST", help="backends to load, best first")
 
-    doctor.add_arguments(command("doctor", "try every backend, say what is wrong with it and what to do"))
+    examine = command("doctor", "try every backend, say what is wrong with it and what to do")
+    if wanted in (None, "doctor"):
+        from . import doctor
 
-    backends.add_arguments(command("backends", "list, build and remove backends"), common)
+        doctor.add_arguments(examine)
+
+    manage = command("backends", "list, build and remove backends")
+    if wanted in (None, "backends"):
+        from . import backends
+
+        backends.add_arguments(manage, common)
 
     convert = command("convert", "make a ggml model file of a CTranslate2 Whisper folder")
     convert.add_argument("source", metavar="SRC", help="the folder")
@@ -76,7 +90,11 @@ def make_parser() -> argparse.ArgumentParser:
         help="storage of the weights (%(default)s); with f32 whispyx also computes in f32",
     )  # fmt: skip
 
-    rpc_server.add_arguments(command("rpc-server", "let other processes and machines compute on a device of this one"))
+    serve = command("rpc-server", "let other processes and machines compute on a device of this one")
+    if wanted in (None, "rpc-server"):
+        from . import rpc_server
+
+        rpc_server.add_arguments(serve)
 
     fetch = command("fetch", "fetch models by name, if they are not here yet, and print their paths")
     fetch.add_argument("models", nargs="+", metavar="MODEL", help="model name")

@@ -12,26 +12,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from whispyx.errors import ParamsError
 
-from .coreml import CoreMlEncoder
-from .openvino import OpenVinoEncoder
-from .openvino_ir import path_text
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from .coreml import CoreMlEncoder
+    from .openvino import OpenVinoEncoder
 
     Floats: TypeAlias = NDArray[np.float32]
     EncoderLike: TypeAlias = Callable[[Floats], Floats] | "SessionEncoder" | str | os.PathLike[str]
 
 __all__ = ["CoreMlEncoder", "OpenVinoEncoder", "Session", "SessionEncoder", "check", "chosen", "plan", "resolve"]
 
-SUFFIXES: Final[dict[str, Any]] = {".xml": OpenVinoEncoder, ".mlmodelc": CoreMlEncoder, ".mlpackage": CoreMlEncoder}
+SUFFIXES: Final = {".xml": "openvino", ".mlmodelc": "coreml", ".mlpackage": "coreml"}
 VARIABLE: Final = "WHISPYX_ENCODER"
-KINDS: Final[dict[str, Any]] = {"openvino": OpenVinoEncoder, "coreml": CoreMlEncoder}
+KINDS: Final = {"openvino": "OpenVinoEncoder", "coreml": "CoreMlEncoder"}
+"""By the name that a user writes, which is also the module's: the class. Most programs need neither."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, kind in KINDS.items():
+        if name == kind:
+            return getattr(import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 class Session(Protocol):
@@ -103,19 +115,25 @@ def check(encoder: str) -> str:
 
 def _read(encoder: str | os.PathLike[str]) -> tuple[Any, list[str], str | None]:
     """Return the class, the device if one is named, and the file if it is one."""
+    from .openvino_ir import path_text
+
     text = path_text(encoder, "an encoder")
     if isinstance(encoder, str):  # as in a selection of backends, neither case nor blanks around a name matter
         text = text.strip()
         kind, _, device = (part.strip() for part in text.partition(":"))
         if kind.lower() in KINDS:
-            return KINDS[kind.lower()], [device] if device else [], None
+            return _class_of(kind.lower()), [device] if device else [], None
     suffix = os.path.splitext(text.rstrip(os.sep))[1].lower()
     if suffix not in SUFFIXES:
         raise ParamsError(
             f"{text!r} names no encoder: it can be model, {', '.join(KINDS)} (with a device: openvino:GPU), or a file"
             f" ending in {', '.join(SUFFIXES)}"
         )
-    return SUFFIXES[suffix], [], text
+    return _class_of(SUFFIXES[suffix]), [], text
+
+
+def _class_of(kind: str) -> Any:
+    return __getattr__(KINDS[kind])
 
 
 def plan(encoder: Any, n_threads: int, n_jobs: int) -> None:

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from .cache import cache_root
-from .download import Progress
 from .names import ALIASES, MODELS, KnownModel, model_names
+from .progress import Progress
 from .resolve import cached_path, resolve
 from .samples import SAMPLES, Sample, sample
 

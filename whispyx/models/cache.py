@@ -14,9 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock, Timeout
-from platformdirs import user_cache_path
-
 from whispyx.errors import ModelError
 
 __all__ = ["Record", "cache_root", "check_cached", "locked", "remember", "sha256_of", "workspace"]
@@ -33,6 +30,8 @@ def cache_root() -> Path:
     """Return the cache folder: `WHISPYX_CACHE`, or the platform's place for caches."""
     chosen = os.environ.get("WHISPYX_CACHE", "")
     if not chosen.strip():
+        from platformdirs import user_cache_path
+
         return user_cache_path("whispyx", appauthor=False)
     return Path(os.path.expanduser(chosen)).absolute()  # unlike Path.expanduser it takes the name of a stranger
 
@@ -149,6 +148,8 @@ def locked(target: Path) -> Iterator[None]:
     ModelError
         The other process has written nothing for ten minutes, or the folder cannot be written.
     """
+    from filelock import FileLock, Timeout  # only who makes something waits for others
+
     try:
         locks = target.parent / _LOCKS
         locks.mkdir(parents=True, exist_ok=True)

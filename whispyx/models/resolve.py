@@ -9,10 +9,9 @@ from pathlib import Path
 from whispyx.errors import ModelError, ModelNotFoundError, ParamsError
 
 from .cache import cache_root, check_cached, locked, remember, workspace
-from .download import Progress
 from .names import ALIASES, MODELS, KnownModel, find, looks_like_path
 from .offline import offline
-from .sources import make_from, sources_of
+from .progress import Progress
 
 __all__ = ["cached_path", "resolve"]
 
@@ -98,6 +97,8 @@ def _usable(target: Path) -> bool:
 
 
 def _make(model: KnownModel, target: Path, progress: Progress | None) -> None:
+    from .sources import make_from, sources_of  # the network and the converter: only when they are needed
+
     answers = []
     for source in sources_of(model):
         try:

