@@ -12,7 +12,8 @@
 
 #define ROWS WX_HEADS_ROWS
 #define VECTORS (WX_PANEL / WX_LANES)
-#define BLOCK 256               /* keys of a block, whole panels */
+#define HALF (WX_PANEL / 2)     /* half a panel: the last keys need no more, often */
+#define BLOCK 512               /* keys of a block, whole panels */
 #define SCORE_STRIDE (BLOCK + 16)       /* rows of scores do not fall on the same cache sets */
 /* The reference of a row moves only when scores rise by more than this above it: weights up to e^5 are as exact as
    those below 1, and most blocks then need no rescaling. */
@@ -172,58 +173,58 @@ void wx_heads_put(const wx_heads * h, const void * qkv, int64_t stride, int32_t 
 
 /* ---- tiles: ROWS rows times one panel of lanes, `steps` units deep ---------------------------------------------- */
 
-/* out (+)= x w. `x` has x_stride units between rows, `w` WX_PANEL units between steps. */
-WX_INLINE void tile_f32(const float * w, int32_t steps, const float * x, int64_t x_stride, float * out,
+/* out (+)= x w, the first nv vectors. `x` has x_stride units between rows, `w` WX_PANEL units between steps. */
+WX_INLINE void tile_f32(const int nv, const float * w, int32_t steps, const float * x, int64_t x_stride, float * out,
                         int64_t out_stride, const int add) {
     vf acc[ROWS][VECTORS];
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < VECTORS; c++) acc[r][c] = add ? vf_load(out + r * out_stride + c * WX_LANES) : vf_zero();
+        for (int c = 0; c < nv; c++) acc[r][c] = add ? vf_load(out + r * out_stride + c * WX_LANES) : vf_zero();
     for (int32_t s = 0; s < steps; s++, w += WX_PANEL) {
         vf y[VECTORS];
-        for (int c = 0; c < VECTORS; c++) y[c] = vf_load(w + c * WX_LANES);
+        for (int c = 0; c < nv; c++) y[c] = vf_load(w + c * WX_LANES);
         for (int r = 0; r < ROWS; r++) {
             vf b = vf_all(x[r * x_stride + s]);
-            for (int c = 0; c < VECTORS; c++) acc[r][c] = vf_fma(b, y[c], acc[r][c]);
+            for (int c = 0; c < nv; c++) acc[r][c] = vf_fma(b, y[c], acc[r][c]);
         }
     }
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < VECTORS; c++) vf_store(out + r * out_stride + c * WX_LANES, acc[r][c]);
+        for (int c = 0; c < nv; c++) vf_store(out + r * out_stride + c * WX_LANES, acc[r][c]);
 }
 
 #if defined(WX_ISA_AVX512_BF16)
-WX_INLINE void tile_bf16(const uint32_t * w, int32_t steps, const uint32_t * x, int64_t x_stride, float * out,
-                         int64_t out_stride, const int add) {
+WX_INLINE void tile_bf16(const int nv, const uint32_t * w, int32_t steps, const uint32_t * x, int64_t x_stride,
+                         float * out, int64_t out_stride, const int add) {
     vf acc[ROWS][VECTORS];
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < VECTORS; c++) acc[r][c] = add ? vf_load(out + r * out_stride + c * WX_LANES) : vf_zero();
+        for (int c = 0; c < nv; c++) acc[r][c] = add ? vf_load(out + r * out_stride + c * WX_LANES) : vf_zero();
     for (int32_t s = 0; s < steps; s++, w += WX_PANEL) {
         __m512bh y[VECTORS];
-        for (int c = 0; c < VECTORS; c++) y[c] = (__m512bh) vi_load(w + c * WX_LANES);
+        for (int c = 0; c < nv; c++) y[c] = (__m512bh) vi_load(w + c * WX_LANES);
         for (int r = 0; r < ROWS; r++) {
             __m512bh b = (__m512bh) vi_all((int32_t) x[r * x_stride + s]);
-            for (int c = 0; c < VECTORS; c++) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], b, y[c]);
+            for (int c = 0; c < nv; c++) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], b, y[c]);
         }
     }
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < VECTORS; c++) vf_store(out + r * out_stride + c * WX_LANES, acc[r][c]);
+        for (int c = 0; c < nv; c++) vf_store(out + r * out_stride + c * WX_LANES, acc[r][c]);
 }
 #endif
 
-WX_INLINE void tile(const int form, const uint32_t * w, int32_t steps, const void * x, int64_t x_stride, float * out,
-                    int64_t out_stride, const int add) {
+WX_INLINE void tile(const int form, const int nv, const uint32_t * w, int32_t steps, const void * x, int64_t x_stride,
+                    float * out, int64_t out_stride, const int add) {
 #if defined(WX_ISA_AVX512_BF16)
     if (form == WX_BF16) {
-        tile_bf16(w, steps, x, x_stride, out, out_stride, add);
+        tile_bf16(nv, w, steps, x, x_stride, out, out_stride, add);
         return;
     }
 #endif
     (void) form;
-    tile_f32((const float *) w, steps, x, x_stride, out, out_stride, add);
+    tile_f32(nv, (const float *) w, steps, x, x_stride, out, out_stride, add);
 }
 
 /* ---- softmax of one row of a block ------------------------------------------------------------------------------ */
 
-/* e^(score - top) of n scores (whole panels); returns their total. */
+/* e^(score - top) of n scores (whole half panels); returns their total. */
 static float weigh_f32(float * row, int32_t n, float top) {
     vf total = vf_zero();
     for (int32_t i = 0; i < n; i += WX_LANES) {
@@ -235,7 +236,7 @@ static float weigh_f32(float * row, int32_t n, float top) {
 }
 
 #if defined(WX_ISA_AVX512_BF16)
-/* 2^x with an error of 1e-4, a sixteenth of what rounding to bf16 adds. Adding 1.5 * 2^23 rounds to a whole number and
+/* 2^x with an error of 1e-4, a twentieth of what rounding to bf16 adds. Adding 1.5 * 2^23 rounds to a whole number and
    leaves it in the low bits, from where it moves into the exponent. NaN has no low bits here: scores come from bf16. */
 WX_INLINE __m512 exp2_cheap(__m512 x) {
     const __m512 magic = vf_all(12582912.0f);
@@ -251,17 +252,15 @@ WX_INLINE __m512 exp2_cheap(__m512 x) {
 WX_INLINE float weigh_bf16(const float * row, int32_t n, float top, uint16_t * weights) {
     const __m512 scale = vf_all(1.44269504f), minus_top = vf_all(top * -1.44269504f);
     const __m512bh ones = (__m512bh) vi_all(0x3f803f80);
-    __m512 total[2] = {vf_zero(), vf_zero()};
-    for (int32_t i = 0; i < n; i += 64) {
-        for (int j = 0; j < 2; j++) {
-            __m512 a = exp2_cheap(vf_fma(vf_load(row + i + 32 * j), scale, minus_top));
-            __m512 b = exp2_cheap(vf_fma(vf_load(row + i + 32 * j + 16), scale, minus_top));
-            __m512bh e = _mm512_cvtne2ps_pbh(b, a);
-            _mm512_storeu_si512(weights + i + 32 * j, (__m512i) e);
-            total[j] = _mm512_dpbf16_ps(total[j], e, ones);
-        }
+    __m512 total = vf_zero();
+    for (int32_t i = 0; i < n; i += 32) {
+        __m512 a = exp2_cheap(vf_fma(vf_load(row + i), scale, minus_top));
+        __m512 b = exp2_cheap(vf_fma(vf_load(row + i + 16), scale, minus_top));
+        __m512bh e = _mm512_cvtne2ps_pbh(b, a);
+        _mm512_storeu_si512(weights + i, (__m512i) e);
+        total = _mm512_dpbf16_ps(total, e, ones);
     }
-    return vf_sum(vf_add(total[0], total[1]));
+    return vf_sum(total);
 }
 #endif
 
@@ -294,19 +293,22 @@ WX_INLINE void attend(const int form, const wx_heads * h, int32_t units, int32_t
     for (int r = 0; r < ROWS; r++) top[r] = -INFINITY, total[r] = 0.0f;
     memset(w->context, 0, (size_t) ROWS * width * 4);
     for (int32_t key = 0; key < h->n_keys; key += BLOCK) {
-        const int32_t n = h->n_keys - key < BLOCK ? h->n_keys - key : BLOCK;
-        for (int32_t i = 0; i < n; i += WX_PANEL)
-            tile(form, k + (int64_t) (key + i) * units, units, q, units, w->scores + i, SCORE_STRIDE, 0);
+        const int32_t n_true = h->n_ctx - key < BLOCK ? h->n_ctx - key : BLOCK, n = wx_round_up(n_true, HALF);
+        int32_t i = 0;
+        for (; i + WX_PANEL <= n; i += WX_PANEL)
+            tile(form, VECTORS, k + (int64_t) (key + i) * units, units, q, units, w->scores + i, SCORE_STRIDE, 0);
+        if (i < n)
+            tile(form, VECTORS / 2, k + (int64_t) (key + i) * units, units, q, units, w->scores + i, SCORE_STRIDE, 0);
         for (int r = 0; r < ROWS; r++) {
             float * row = w->scores + r * SCORE_STRIDE;
-            for (int32_t i = h->n_ctx - key; i < n; i++) row[i] = -INFINITY;    /* what pads the last panel */
+            for (i = n_true; i < n; i++) row[i] = -INFINITY;            /* what pads the last panel */
             float highest = top_of(row, n);
             if (!(highest <= top[r] + SLACK)) {
                 float factor = expf(top[r] - highest);
                 if (key == 0) factor = 0.0f;
                 top[r] = highest;
                 total[r] *= factor;
-                for (int32_t i = 0; i < width; i++) w->context[r * width + i] *= factor;
+                for (i = 0; i < width; i++) w->context[r * width + i] *= factor;
             }
 #if defined(WX_ISA_AVX512_BF16)
             if (form == WX_BF16) {
@@ -317,8 +319,9 @@ WX_INLINE void attend(const int form, const wx_heads * h, int32_t units, int32_t
             total[r] += weigh_f32(row, n, top[r]);
         }
         const void * x = form == WX_BF16 ? (const void *) w->weights : w->scores;
-        for (int32_t i = 0; i < width; i += WX_PANEL)
-            tile(form, v + i / WX_PANEL * panel + (int64_t) (key / pair) * WX_PANEL, n / pair, x, SCORE_STRIDE / pair,
+        const uint32_t * values = v + (int64_t) (key / pair) * WX_PANEL;
+        for (i = 0; i < width; i += WX_PANEL)
+            tile(form, VECTORS, values + i / WX_PANEL * panel, (n_true + pair - 1) / pair, x, SCORE_STRIDE / pair,
                  w->context + i, width, 1);
     }
 }
