@@ -104,8 +104,7 @@ class Runner:
         for name, command in suite.commands(self.setting, path).items():
             self._command(name, model, command)
         self.add(OURS, model, "busy neighbour", lambda: suite.busy_round(ours, model, self.setting))
-        sound = self.setting.sounds["lecture"][0]
-        self.add(OURS, model, "batch of windows", lambda: self._batch(path, sound))
+        self.add(OURS, model, "batch of windows", lambda: self._batch(path))
         if model == next(iter(self.paths)):
             self.add(OURS, "", "import", lambda: suite.import_round(self.setting))
             half = self.setting.sounds["half minute"][0]
@@ -115,9 +114,9 @@ class Runner:
         what = f"{name}, {model}, command"
         self.add(name, model, what, lambda: suite.start_round(self.setting, name, model, command))
 
-    def _batch(self, path: str, sound: str) -> suite.Values:
-        found = suite.batch_round(self.setting, path, sound, (1, BATCH))
-        return {"batch_ratio": found[BATCH]["token_ms"] / found[1]["token_ms"]}
+    def _batch(self, path: str) -> suite.Values:
+        found = suite.batch_round(self.setting, path, (1, BATCH))
+        return {"batch_ms": found[BATCH]["token_ms"], "batch_ratio": found[BATCH]["token_ms"] / found[1]["token_ms"]}
 
 
 def turned(engines: list[Engine], number: int) -> list[Engine]:
@@ -132,9 +131,7 @@ def tell(line: str) -> None:
 
 def hyperparameters(paths: dict[str, str]) -> dict[str, Any]:
     from whispyx._core.context import Context
-    from whispyx.plugins import load
 
-    load()
     found = {}
     for model, path in paths.items():
         with Context.load(path) as context:
@@ -168,6 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(warning, file=sys.stderr)
     from tests import data
     from whispyx.models import resolve
+    from whispyx.plugins import load
 
     try:
         paths = {model: str(resolve(model)) for model in options.model or ("base", "tiny.en")}
@@ -178,9 +176,10 @@ def main(arguments: list[str] | None = None) -> int:
                 not options.no_long,
             )  # fmt: skip
             runner = Runner(options, setting, paths)
-            hparams = hyperparameters(paths)
+            load()
             with suite.alone(setting):
                 given = machine.look(options.threads)
+            hparams = hyperparameters(paths)
             runner.run()
     except data.Unavailable as error:
         print(error, file=sys.stderr)

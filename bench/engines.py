@@ -16,6 +16,7 @@ OURS_AVX2 = "whispyx, AVX2"
 REFERENCE = "whisper.cpp"
 REFERENCE_AVX2 = "whisper.cpp, AVX2"
 AVX2 = {"WHISPYX_CPU_VARIANT": "haswell", "WHISPYX_KERNELS": "avx2"}
+AUTO = "auto"
 BATCH = 8
 
 
@@ -68,17 +69,17 @@ class Session:
 
     def __init__(self, engine: Engine, model: str, threads: int, compute: str | None = None) -> None:
         self.engine, self.threads = engine, threads
-        ours = {"WHISPYX_COMPUTE": compute} if compute and engine.name.startswith(OURS) else {}
+        self.given = {"compute": compute or AUTO} if engine.name.startswith(OURS) else {}
         path = engine.model(model)
         assert engine.python is not None and path is not None
         self.model = str(path)
         self.compute: str | None = None
-        self.worker = Worker(FOLDER / engine.script, engine.python, environment={**engine.environment, **ours})
+        self.worker = Worker(FOLDER / engine.script, engine.python, environment=engine.environment)
 
     def load(self) -> float:
         """Load the model, again if it was; returns seconds."""
         if self.engine.core:
-            answer = self.worker("load", model=self.model, flash_attn=True)
+            answer = self.worker("load", model=self.model, flash_attn=True, **self.given)
             self.compute = answer.get("compute")
         else:
             answer = self.worker("load", model=self.model, threads=self.threads)

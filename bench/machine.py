@@ -8,20 +8,19 @@ import platform
 import shutil
 import subprocess
 import tempfile
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).with_name("machine.c")
-KERNELS = Path(__file__).resolve().parents[1] / "whispyx" / "_native" / "kernels"
 FAR_NS = 120.0
 """Two cores that share a cache hand a word over in less; on the machines that we know, 40-70 against 190-205."""
 SWEPT_MB = 100
 """About what a token of base reads in f16: partly cached, as its weights are."""
 PEAK_SECONDS = 0.1
-TYPES = {"f32": 0, "bf16": 2, "int8": 3}  # WX_F32, WX_BF16, WX_I8
+TYPES = ("f32", "bf16", "int8")
 
 
 @dataclass(frozen=True)
@@ -81,59 +80,23 @@ def read_gb_s(threads: int, megabytes: int = SWEPT_MB, rounds: int = 20) -> floa
     return found / 1e9 or None
 
 
-class _Kernels(c.Structure):
-    """The head of `wx_kernels` (see whispyx_kernels.h); the functions in between are not called from here."""
-
-    _fields_ = (
-        ("abi", c.c_uint32),
-        ("size", c.c_uint32),
-        ("name", c.c_char_p),
-        ("bf16", c.c_char_p),
-        ("i8", c.c_char_p),
-        ("others", c.c_void_p * 11),
-        ("peak", c.CFUNCTYPE(c.c_double, c.c_int32, c.c_double)),
-    )
-
-
-def best_kernels(folder: Path = KERNELS) -> Any:
-    """The table of functions of the kernel library that suits this machine best, or None."""
-    found: list[tuple[int, Any]] = []
-    for path in sorted(folder.glob("*.so*")) if folder.is_dir() else ():
-        try:
-            lib = c.CDLL(str(path))
-            score, table = lib.whispyx_kernels_score(), lib.whispyx_kernels
-        except (OSError, AttributeError):
-            continue
-        table.restype = c.POINTER(_Kernels)
-        if score > 0:
-            found.append((score, table))
-    if not found:
-        return None
-    kernels = max(found, key=lambda pair: pair[0])[1]().contents
-    # another layout has its `peak` elsewhere
-    return kernels if kernels.size == c.sizeof(_Kernels) else None
-
-
 def peaks(threads: int) -> tuple[str, dict[str, float]]:
-    """The kernel library's name and what its dot products reach on `threads` threads together, operations/s."""
-    kernels = best_kernels()
-    if kernels is None:
+    """Name of the kernel library, and what its dot products reach on `threads` threads together, operations/s.
+
+    The plugins must have been loaded.
+    """
+    from whispyx._core import kernels
+
+    name = kernels.name()
+    if name is None:
         return "", {}
     found = {}
-    for name, number in TYPES.items():
-        rates: list[float] = []
-
-        def one(number: int = number, rates: list[float] = rates) -> None:
-            rates.append(kernels.peak(number, PEAK_SECONDS))
-
-        workers = [threading.Thread(target=one) for _ in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        if min(rates) > 0:
-            found[name] = sum(rates)
-    return kernels.name.decode(), found
+    with ThreadPoolExecutor(threads) as pool:
+        for kind in TYPES:
+            rates = list(pool.map(partial(kernels.peak, kind), [PEAK_SECONDS] * threads))
+            if min(rates) > 0:
+                found[kind] = sum(rates)
+    return name, found
 
 
 def cpu_name() -> str:

@@ -47,7 +47,8 @@ def engines(native: bool) -> dict[str, Start]:
     if python is None:
         flag = "--native " if native else ""
         raise MissingPeer(f"whisper.cpp is not set up: python tools/peers.py {flag}pywhispercpp")
-    return {"whispyx": client.whispyx, "whisper.cpp": lambda: client.whispercpp(python)}
+    compute = {"WHISPYX_COMPUTE": os.environ.get("WHISPYX_COMPUTE") or "auto"}  # as users have it
+    return {"whispyx": lambda: client.whispyx(environment=compute), "whisper.cpp": lambda: client.whispercpp(python)}
 
 
 @contextmanager

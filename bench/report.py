@@ -26,6 +26,7 @@ OTHERS = (
     ("import_s", "import whispyx, s"),
     ("import_model_s", "from whispyx import Model, s"),
     ("busy_ratio", "slowdown beside one busy process"),
+    ("batch_ms", "batch of 8, ms per token of a window"),
     ("batch_ratio", "batch of 8, token per window over a batch of 1"),
 )
 

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bench.busy_neighbour import busy
-from bench.engines import OURS, REFERENCE, REFERENCE_AVX2, Engine, Session
+from bench.engines import AUTO, OURS, REFERENCE, REFERENCE_AVX2, Engine, Session
 from tools import peers
 from tools.workers.client import FOLDER, Worker
 
@@ -136,7 +135,7 @@ def import_round(setting: Setting) -> Values:
 def mel_round(setting: Setting, path: str, samples: str) -> Values:
     """The spectrogram of 30 s on one thread."""
     with alone(setting), Worker(FOLDER / "whispyx_core.py", setting.python) as worker:
-        worker("load", model=path, flash_attn=True)
+        worker("load", model=path, flash_attn=True, compute=setting.compute or AUTO)
         return {"mel_ms": float(worker("mel", samples=samples, rounds=20)["ms"])}
 
 
@@ -152,10 +151,12 @@ def busy_round(engine: Engine, model: str, setting: Setting) -> Values:
     return {"busy_ratio": beside / quiet}
 
 
-def batch_round(setting: Setting, path: str, samples: str, sizes: tuple[int, ...]) -> dict[int, Values]:
-    """Decoding several windows together, by batch size: ms per token of one window. Empty without such a call."""
-    environment: dict[str, Any] = {"WHISPYX_COMPUTE": setting.compute} if setting.compute else {}
-    with alone(setting), Worker(FOLDER / "whispyx_core.py", setting.python, environment=environment) as worker:
-        worker("load", model=path, flash_attn=True)
-        answer = worker("windows", samples=samples, sizes=list(sizes), n_threads=setting.threads)
-    return {int(size): values for size, values in answer["sizes"].items()}
+def batch_round(setting: Setting, path: str, together: tuple[int, ...]) -> dict[int, Values]:
+    """Decoding several windows together, by how many: ms per token of one window."""
+    params = {"n_threads": setting.threads, "temperature_inc": 0.0, "language": LANGUAGE}
+    samples = setting.sounds["jfk"][0]
+    with alone(setting), Worker(FOLDER / "whispyx_core.py", setting.python) as worker:
+        worker("load", model=path, flash_attn=True, compute=setting.compute or AUTO)
+        most = max(together)
+        worker("windows", samples=samples, n_regions=most, together=most, params=params)
+        return {n: worker("windows", samples=samples, n_regions=most, together=n, params=params) for n in together}

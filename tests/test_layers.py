@@ -73,7 +73,7 @@ ONLY = {
 }
 
 # Third-party packages that one module alone may import.
-SOLE_USERS = {"cffi": {"plugins.abi"}, "_cffi_backend": {"plugins.abi"}}
+SOLE_USERS = {"cffi": {"plugins.declarations"}, "_cffi_backend": {"plugins._declarations"}}
 
 SOURCES = sorted(path for suffix in ("py", "pyi", "pyx", "pxd") for path in PACKAGE.rglob(f"*.{suffix}"))
 

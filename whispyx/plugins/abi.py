@@ -1,6 +1,6 @@
 """The C side of a plugin: open its library, check that it fits this process, call its two functions.
 
-The only module that uses cffi (in ABI mode: nothing is compiled, the declarations below are all it needs).
+It uses cffi in ABI mode: nothing is compiled. What it calls is declared in declarations.py.
 
 A library that has been opened is never closed. Backends start threads and drivers that outlive any handle, and the
 devices they registered stay in the table for the life of the process.
@@ -16,41 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import cffi
-
 from whispyx._core.base import base_library, ggml_version
 from whispyx._core.devices import engine_message
 from whispyx.errors import BackendAbiError, BackendLoadError
 from whispyx.plugins import elf
+from whispyx.plugins._declarations import ffi
 
 __all__ = ["KernelLibrary", "Library", "open_dependency", "open_kernels", "open_plugin"]
-
-ffi: Final = cffi.FFI()
-ffi.cdef(
-    """
-    void *       ggml_backend_init(void);
-    int          ggml_backend_score(void);
-    const char * whispyx_plugin_ggml_version(void);
-
-    int          whispyx_kernels_abi(void);
-    int          whispyx_kernels_score(void);
-    void *       whispyx_kernels(void);
-
-    /* never called: any function of the base library, to see which base a library is bound to */
-    void         ggml_backend_buffer_init(void);
-
-    void *       dlopen(const char * path, int flags);
-    const char * dlerror(void);
-
-    typedef struct {
-        const char * dli_fname;
-        void *       dli_fbase;
-        const char * dli_sname;
-        void *       dli_saddr;
-    } Dl_info;
-    int dladdr(const void * address, Dl_info * info);
-    """
-)
 
 KERNELS_ABI: Final = 1
 BASE_PROBE: Final = "ggml_backend_buffer_init"
@@ -224,7 +196,7 @@ def _dlopen(path: str) -> Any:
 def _symbol(lib: Any, name: str) -> Any:
     try:
         return ffi.addressof(lib, name)
-    except AttributeError:
+    except (AttributeError, ffi.error):
         return None
 
 
