@@ -45,8 +45,8 @@ cdef class BatchRun:
     Parameters
     ----------
     ctx, state, params
-        As for `FullRun`. `no_context` is taken as set for the first window of every region; what concerns one recording as
-        a whole (vad, word times by attention, callbacks for segments and progress) is not possible.
+        As for `FullRun`. Every region begins without earlier text, as with `no_context`; what concerns one recording
+        as a whole (vad, word times by attention, callbacks for segments and progress) is not possible.
     regions
         float32 (n_samples,) arrays, 16 kHz mono, each of any length.
     together : int
@@ -178,6 +178,12 @@ cdef class BatchRun:
         cdef Lane lane
         cdef list riders = []
         cdef int row = 0, n
+        for lane in self.lanes:
+            # Before the first text a lane may use the batch for itself, to hear the language.
+            self._enter(lane)
+            while lane.run.next != PROMPT and lane.run.next != STEP and lane.run.next != DONE:
+                lane.run.advance_phase()
+            lane.mel = self.state.mel
         self.state.batch.clear()
         for lane in list(self.lanes):
             self._enter(lane)
@@ -189,7 +195,6 @@ cdef class BatchRun:
                     n = lane.run.fill()
                 else:
                     lane.run.advance_phase()
-            lane.mel = self.state.mel
             if n > 0:
                 riders.append(lane)
             elif lane.run.next == DONE:

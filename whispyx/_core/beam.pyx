@@ -105,7 +105,7 @@ cdef class BeamSearch:
 
     cdef int step(self, list decoders, int n, LogitRules rules, KvCache kv, int first, int i_step,
                   const EndRules * ends) except -1:
-        """Choose the next token of the first n decoders, whose sequences begin at `first`. Returns the number of offers."""
+        """Choose the next token of n decoders, whose sequences begin at `first`. Returns how many offers there were."""
         cdef Decoder decoder, kept
         cdef int i, at = -1, n_offers
         cdef int source[MAX_OFFERS]

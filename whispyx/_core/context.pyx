@@ -58,8 +58,8 @@ cdef class Context:
             What computes the encoder instead of the model (`State.set_encoder`), for every state. The encoder's weights
             are then left in the file.
         compute
-            Precision: "f32", "bf16" or "int8" with our own kernels, "exact" for ggml's operations on the weights as they
-            are in the file, "auto" for the fastest that is as good (docs/performance.md).
+            Precision: "f32", "bf16" or "int8" with our own kernels, "exact" for ggml's operations on the weights as
+            they are in the file, "auto" for the fastest that is as good (docs/performance.md).
 
         Raises
         ------
@@ -98,7 +98,8 @@ cdef class Context:
         may_drop = fallback and first.kind in ("GPU", "IGPU")
         self.compute = self._choose(self.wanted)
         if self.compute != "exact":
-            self.device_list = self.device_list[len(self.device_list) - 1:]    # the kernels do all there is to do, on the CPU
+            # The kernels do all there is to do, on the CPU.
+            self.device_list = self.device_list[len(self.device_list) - 1:]
         try:
             loaded = load(opened, self.device_list, progress, self.encoder, self.compute)
             self.hparams, self.vocab, self.filters = loaded.hparams, loaded.vocab, loaded.filters
@@ -117,7 +118,7 @@ cdef class Context:
         return True
 
     cdef str _choose(self, str wanted):
-        """Return the precision for the devices that are there. Kernels work on the CPU alone, instead of accelerators."""
+        """Return the precision for the devices that are there. Kernels work on the CPU, instead of accelerators."""
         first = self.device_list[0]
         if wanted not in COMPUTE:
             raise ParamsError(f"compute must be one of {', '.join(COMPUTE)}; got {wanted!r}")

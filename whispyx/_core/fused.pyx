@@ -149,7 +149,8 @@ cdef class Fused:
         cdef size_t size = self.packed.table.decode_bytes(
             &self.packed.model, self.packed.model.n_text_ctx, RESERVED_OUTPUTS, n_threads)
         if self.packed.model.encoder != NULL:
-            size = max(size, self.packed.table.encode_bytes(&self.packed.model, self.packed.model.n_audio_ctx, n_threads))
+            size = max(size, self.packed.table.encode_bytes(
+                &self.packed.model, self.packed.model.n_audio_ctx, n_threads))
         return self.need_scratch(size)
 
     cdef float * set_window(self, int window, int n_ctx, int n_threads) except NULL:

@@ -1,6 +1,6 @@
 """The library of compute kernels that this process uses, and memory for it.
 
-The library itself is found, scored and opened by `whispyx.plugins.kernels`; here it is only known. It is never unloaded.
+The library itself is found, scored and opened by `whispyx.plugins.kernels`, and never unloaded; here it is only known.
 """
 
 import os

@@ -93,7 +93,7 @@ cdef class KvCache:
         return self
 
     cdef bint adopt(self, KvCache old) noexcept:
-        """Take over what a smaller cache of the same model holds. False, and nothing happens, unless a CPU can copy it."""
+        """Take over what a smaller cache of the same model holds. False, and nothing done, unless a CPU can copy it."""
         cdef size_t row = ggml_element_size(self.k) * self.n_state, layer
         if not (ggml_backend_buffer_is_host(self.buffer.ptr) and ggml_backend_buffer_is_host(old.buffer.ptr)):
             return False

@@ -15,7 +15,8 @@ from whispyx.errors import ComputeError, StateError
 cdef object detect(State state, int seek, int n_threads, int first=0):
     """Encode the window at frame `seek` and return (language id, float32 probabilities (n_languages,)).
 
-    `first` is the sequence to decode in. Only the model's own languages compete. An English-only model has nothing to detect: English, with certainty.
+    `first` is the sequence to decode in. Only the model's own languages compete.
+    An English-only model has nothing to detect: English, with certainty.
     """
     cdef Vocab vocab = state.ctx.vocab
     if state.mel is None or not 0 <= seek < state.mel.n_len_org:

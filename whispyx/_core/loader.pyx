@@ -411,8 +411,8 @@ cdef Weights read_packed(Source source, list records, HParams hp, str compute, o
 cdef Loaded load(Source source, list devices, object progress, object encoder, str compute):
     """Read a model. `devices` is in scheduler order, CPU last; `progress(done, total)` counts bytes of the file.
 
-    With an encoder from outside, that of the model is left in the file: it can be most of it. `compute` is the precision
-    of the kernels, or "exact" for tensors as in the file, in memory of the devices.
+    With an encoder from outside, that of the model is left in the file: it can be most of it. `compute` is the
+    precision of the kernels, or "exact" for tensors as in the file, in memory of the devices.
     """
     cdef Record record
     cdef Loaded loaded = Loaded.__new__(Loaded)

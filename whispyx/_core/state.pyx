@@ -185,7 +185,8 @@ cdef class State:
     cdef int need_decoders(self, int n, bint keep=False) except -1:
         """Make the self cache large enough for n decoders that run side by side.
 
-        Its contents are lost when it has to grow, unless they shall be kept and lie in memory of the CPU. The old cache stays in place when there is no memory for the new
+        Its contents are lost when it has to grow, unless they shall be kept and lie in memory of the CPU.
+        The old cache stays in place when there is no memory for the new
         one. Two spare shares are for what beams leave behind while they are rearranged.
         """
         cdef KvCache grown
