@@ -31,7 +31,7 @@ LAYERS = (
     ),
     ("_core.external", "_core.rpc"),
     ("_core.trie", "_core.automaton", "_core.gbnf", "_core.grammar", "_core.regex"),
-    ("_core.packed",),
+    ("_core.packed", "_core.pace"),
     ("_core.weights", "_core.kvcache", "_core.results"),
     ("_core.loader", "_core.params", "_core.prompt", "_core.sequence", "_core.suppress"),
     ("_core.weightfile",),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 import whispyx.plugins
 from tests import data
@@ -18,7 +19,7 @@ from whispyx._core.run import full
 from whispyx.errors import Aborted, AudioError, ParamsError
 from whispyx.plugins import kernels
 
-MODEL = TinyModel(n_vocab=51865)
+MODEL = TinyModel(n_vocab=51865, n_text_ctx=64, end_after=20)
 RNG = np.random.default_rng(7)
 COMPUTE = ("exact", *(("f32", "bf16", "int8") if any(record.score for record in kernels.records()) else ()))
 
@@ -40,7 +41,7 @@ def context(compute: str, path: Any = None) -> Any:
     return Context.load(str(pair(MODEL).path if path is None else path), compute=compute)
 
 
-SOUNDS = [speechlike(seconds, seed=i) for i, seconds in enumerate((7.0, 3.1, 12.0, 31.5, 5.0, 0.0, 0.4, 9.0, 2.0, 30.0))]
+SOUNDS = [speechlike(seconds, seed=i) for i, seconds in enumerate((7.0, 3.1, 31.5, 0.0, 0.4, 9.0))]
 
 
 @pytest.mark.parametrize("compute", COMPUTE)
@@ -60,13 +61,13 @@ def test_regions_side_by_side_give_what_each_gives_alone(compute: str, options: 
     params = FullParams(**{"language": "en", "no_context": True, "n_threads": 2, **options})
     with context(compute) as ctx, ctx.new_state() as state:
         alone = record([full(ctx, state, params, sound) for sound in SOUNDS])
-        for together in (1, 3, 8):
+        for together in (1, 4):
             assert record(full_batch(ctx, state, params, SOUNDS, together)) == alone
 
 
 def test_a_real_model_gives_the_same_side_by_side() -> None:
     path = data.or_skip(data.model_file, "tiny.en")
-    samples = data.read_sound(data.or_skip(data.jfk_wav)) if hasattr(data, "read_sound") else _jfk()
+    samples = soundfile.read(data.or_skip(data.jfk_wav), dtype="float32")[0]
     regions = [samples[: 16000 * n] for n in (11, 4, 7, 2)] + [samples[16000 * n :] for n in (2, 5, 8)]
     regions.append(RNG.normal(0, 0.05, 40000).astype(np.float32))
     params = FullParams(language="en", no_context=True, n_threads=2, best_of=2)
@@ -74,12 +75,6 @@ def test_a_real_model_gives_the_same_side_by_side() -> None:
         with context(compute, path) as ctx, ctx.new_state() as state:
             alone = record([full(ctx, state, params, region) for region in regions])
             assert record(full_batch(ctx, state, params, regions)) == alone
-
-
-def _jfk() -> Any:
-    import soundfile
-
-    return soundfile.read(data.or_skip(data.jfk_wav), dtype="float32")[0]
 
 
 @pytest.mark.parametrize("compute", COMPUTE)

@@ -4,6 +4,7 @@ from whispyx._core.batch cimport Batch
 from whispyx._core.handles cimport Backend, Buffer, Meta
 from whispyx._core.kernels cimport Memory, wx_decode, wx_encode, wx_head, wx_kernels, wx_row
 from whispyx._core.kvcache cimport KvCache
+from whispyx._core.pace cimport Pace
 from whispyx._core.packed cimport Packed
 from whispyx._ggml.ggml cimport ggml_cgraph, ggml_tensor
 
@@ -27,6 +28,7 @@ cdef class Fused:
     cdef Stage * stages
     cdef wx_encode encode_job
     cdef wx_decode decode_job
+    cdef Pace pace                      # how many threads a token is worth
     cdef Memory sync, mel, out, scratch
     cdef list crosses                   # of Memory: keys and values of each window
     cdef int32_t window_of[MAX_WINDOWS]     # by sequence
@@ -47,6 +49,7 @@ cdef class Fused:
     cdef int set_batch(self, Batch batch, KvCache kv, const int64_t * slots, float * logits, int n_threads) except -1
     cdef int set_watch(self, const wx_head * heads, int n_heads, int n_positions, float * look) except -1
     cdef void _fill(self, Batch batch, KvCache kv, const int64_t * slots) noexcept nogil
+    cdef int n_slept(self) noexcept nogil
     cdef size_t n_bytes(self) noexcept
     cdef void close(self) noexcept
     cdef void _free(self) noexcept

@@ -13,6 +13,7 @@ from whispyx._core.batch cimport Batch
 from whispyx._core.handles cimport Backend, Buffer, Meta
 from whispyx._core.kernels cimport Memory, wx_decode, wx_encode, wx_head, wx_kernels, wx_row, wx_sync
 from whispyx._core.kvcache cimport KvCache
+from whispyx._core.pace cimport Pace
 from whispyx._core.packed cimport Packed
 from whispyx._ggml.ggml cimport (
     GGML_N_TASKS_MAX,
@@ -53,7 +54,7 @@ cdef class Fused:
         cdef const wx_kernels * table = packed.table
         cdef int n_encode = packed.model.n_audio_layer + 2, n_decode = packed.model.n_text_layer + 1
         cdef int n_state = packed.model.n_state, n_ctx = packed.model.n_audio_ctx
-        self.packed, self.crosses = packed, []
+        self.packed, self.crosses, self.pace = packed, [], Pace()
         self.stages = <Stage *>calloc(n_encode + 1 + n_decode, sizeof(Stage))
         if self.stages == NULL:
             raise MemoryError
@@ -97,6 +98,10 @@ cdef class Fused:
                 block.close()
         self.crosses = []
         self._free()
+
+    cdef int n_slept(self) noexcept nogil:
+        """How often a thread has gone to sleep because another one was not running."""
+        return (<wx_sync *>self.sync.ptr).slept
 
     cdef size_t n_bytes(self) noexcept:
         cdef size_t total = 0

@@ -56,7 +56,7 @@ cdef extern from "whispyx_kernels.h" nogil:
         wx_matrix logits
 
     struct wx_sync:
-        pass
+        int32_t slept
 
     struct wx_encode:
         const wx_model * model

@@ -51,6 +51,9 @@ from whispyx._core.cores import usable_cores
 from whispyx._core.kvcache import pad256
 from whispyx.constants import MAX_THREADS
 from whispyx.errors import ComputeError, ComputeMemoryError, ParamsError, StateError
+cdef enum:
+    STEP_ROWS = 16      # of a batch whose threads meet so often that one which is not running holds up all
+
 USUAL_THREADS = 4       # working memory of this many is had from the beginning
 
 
@@ -268,9 +271,16 @@ cdef class State:
     cdef int compute_fused(self, ggml_cgraph * graph, int n_threads) except -1:
         """Run one of the graphs of the kernels, which are there once and for all."""
         cdef ggml_status status
+        cdef bint step = graph == self.fused.decode_graph and self.fused.decode_job.n_rows <= STEP_ROWS
+        cdef int used = n_threads, slept = self.fused.n_slept()
         self.set_threads(n_threads)
+        if step:
+            used = self.fused.pace.threads(n_threads)
+            self.cpu.set_n_threads(self.cpu.ptr, used)
         with nogil:
             status = GGML_STATUS_ABORTED if self.abort.stopped() else ggml_backend_graph_compute(self.cpu.ptr, graph)
+        if step:
+            self.fused.pace.ran(used, self.fused.n_slept() - slept)
         return self._finished(status)
 
     cdef int _finished(self, ggml_status status) except -1:

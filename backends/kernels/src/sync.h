@@ -39,6 +39,7 @@ static inline void wx_barrier(wx_sync * s, int nth) {
     for (int spins = 0; __atomic_load_n(&s->passed, __ATOMIC_ACQUIRE) == passed; spins++) {
 #if defined(__linux__)
         if (spins > WX_SPINS) {
+            __atomic_add_fetch(&s->slept, 1, __ATOMIC_RELAXED);
             __atomic_add_fetch(&s->asleep, 1, __ATOMIC_SEQ_CST);
             while (__atomic_load_n(&s->passed, __ATOMIC_SEQ_CST) == passed)
                 syscall(SYS_futex, &s->passed, FUTEX_WAIT_PRIVATE, passed, NULL, NULL, 0);

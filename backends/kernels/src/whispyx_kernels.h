@@ -79,7 +79,8 @@ typedef struct wx_sync {
     char apart[60];             /* a cache line each: those who come do not disturb those who wait */
     volatile int32_t passed;
     volatile int32_t asleep;
-    char end[56];
+    volatile int32_t slept;     /* how often a thread went to sleep, ever */
+    char end[52];
 } wx_sync;
 
 /* One window through the encoder. */

@@ -1,0 +1,3 @@
+from collections.abc import Callable
+
+def plan(wanted: int, slept: Callable[[int, int], int | None]) -> list[int]: ...

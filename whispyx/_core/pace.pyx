@@ -1,0 +1,61 @@
+"""How many threads a token is worth while other processes want the cores, too.
+
+The threads of a step wait for each other some fifty times in a millisecond or two. When another process takes a core
+away from one of them, all wait for it; fewer threads, each with a core of its own, are then faster than more. Whoever
+waits long goes to sleep, and how often that happens tells the state of things. Results do not depend on it.
+"""
+
+cdef enum:
+    BAD_IN_A_ROW = 2
+    FIRST_HOLD = 8
+    LONGEST_HOLD = 128
+
+
+cdef class Pace:
+    def __cinit__(self):
+        self.patience = FIRST_HOLD
+
+    cdef int threads(self, int wanted) noexcept nogil:
+        """Return how many of the threads that are wanted the next run should use."""
+        self.left_out = min(self.left_out, wanted - 1)
+        self.trying = False
+        if self.left_out > 0 and self.hold <= 0:
+            self.trying = True
+            return wanted - self.left_out + 1
+        return wanted - self.left_out
+
+    cdef void ran(self, int used, int slept) noexcept nogil:
+        """Take note of a run: threads used, and how often one went to sleep."""
+        if self.trying:
+            self.trying = False
+            if slept > 0:
+                self.hold = self.patience
+                self.patience = min(2 * self.patience, <int>LONGEST_HOLD)
+                return
+            self.left_out -= 1
+            self.bad = 0
+            self.hold = FIRST_HOLD      # one step at a time
+            self.patience = FIRST_HOLD
+            return
+        self.hold -= 1
+        self.bad = self.bad + 1 if slept > 0 else 0
+        if used > 1 and self.bad >= BAD_IN_A_ROW:
+            self.left_out += 1
+            self.bad = 0
+            self.hold = self.patience
+            self.patience = min(2 * self.patience, <int>LONGEST_HOLD)
+
+
+def plan(wanted: int, slept) -> list[int]:
+    """Return the threads that each run would use, for tests; `slept(i, used)` tells how often one slept in run i."""
+    cdef Pace pace = Pace()
+    cdef int used, i = 0
+    out = []
+    while True:
+        used = pace.threads(wanted)
+        n = slept(i, used)
+        if n is None:
+            return out
+        out.append(used)
+        pace.ran(used, n)
+        i += 1
