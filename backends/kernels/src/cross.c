@@ -1,56 +1,25 @@
-/* Cross attention: keys and values of a window, and rows of the decoder that attend to them.
- *
- * A layer is kept head after head, so that a thread streams what it reads. A head has its keys in blocks of 64, then
- * its values in blocks of 64 keys; the last block is filled up with zeros. In a block of keys the 64 keys lie side by
- * side in the lanes and the numbers of the head follow each other in units of 32 bits (a float, two bf16, four int8;
- * AVX2: two int8); in a block of values the numbers of the head lie side by side and the keys follow each other in the
- * same units. int8 keys have one scale each, int8 values one per number of the head and block, behind the block.
- */
+/* Cross keys and values of a window are brought into the layout of cross.h. */
 #include "cross.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "tile.h"
-
-#define BLOCK WX_CROSS_STEP
-
-#if defined(WX_ISA_AVX2)
-#define UNIT_I8 2               /* int8 numbers of a unit */
-#define Q_MOST 32767.0f         /* largest whole number of a query */
-#define P_MOST 32767.0f         /* and of a weight */
-#else
-#define UNIT_I8 4
-#define Q_MOST 32639.0f         /* two signed bytes */
-#define P_MOST 65535.0f
-#endif
-
-typedef struct shape {
-    int32_t d, dp;              /* numbers of a head, and padded to whole vectors */
-    int32_t size;               /* bytes of a number */
-    int32_t n_blocks;
-    int64_t k_block, v_block;   /* bytes */
-    int64_t head, layer;
-} shape;
-
-static shape shape_of(const wx_model * m, int32_t n_ctx) {
-    shape s;
+wx_cross_shape wx_cross_shape_of(const wx_model * m, int32_t n_ctx) {
+    wx_cross_shape s;
     s.d = m->n_state / m->n_text_head;
     s.dp = wx_round_up(s.d, 16);
     s.size = m->cross_type == WX_F32 ? 4 : m->cross_type == WX_BF16 ? 2 : 1;
-    s.n_blocks = (n_ctx + BLOCK - 1) / BLOCK;
-    s.k_block = (int64_t) BLOCK * s.dp * s.size + (m->cross_type == WX_I8 ? BLOCK * 4 : 0);
-    s.v_block = (int64_t) BLOCK * s.dp * s.size + (m->cross_type == WX_I8 ? s.dp * 4 : 0);
+    s.panel = (m->cross_type == WX_I8 ? WX_TILE_I : WX_TILE_V) * WX_LANES;
+    s.n_blocks = (n_ctx + WX_BLOCK - 1) / WX_BLOCK;
+    s.k_block = (int64_t) WX_BLOCK * s.dp * s.size + (m->cross_type == WX_I8 ? WX_BLOCK * 4 : 0);
+    s.v_block = (int64_t) WX_BLOCK * s.dp * s.size + (m->cross_type == WX_I8 ? s.dp * 4 : 0);
     s.head = s.n_blocks * (s.k_block + s.v_block);
     s.layer = s.head * m->n_text_head;
     return s;
 }
 
 size_t wx_cross_bytes(const wx_model * model, int32_t n_ctx) {
-    return (size_t) (shape_of(model, n_ctx).layer * model->n_text_layer);
+    return (size_t) (wx_cross_shape_of(model, n_ctx).layer * model->n_text_layer);
 }
-
-/* ---- storing ------------------------------------------------------------------------------------------------------ */
 
 /* Numbers of a row from c on, zeros after its d numbers. */
 WX_INLINE vf numbers(const float * x, int32_t c, int32_t d) {
@@ -69,13 +38,13 @@ WX_INLINE void put_bytes(int8_t * to, vi n) {
 #endif
 }
 
-/* 16 rows of 32-bit units from `from` on (`stride` units apart) to 16 columns, BLOCK units apart; `units` of them. */
-static void spread_words(const uint32_t * from, int32_t stride, int32_t units, uint32_t * to) {
+/* 16 rows of `units` units each become 16 columns, `panel` units from row to row. */
+static void spread_words(const uint32_t * from, int32_t units, uint32_t * to, int32_t panel) {
     int32_t u = 0;
 #if !defined(WX_ISA_AVX2)
     for (; u + 16 <= units; u += 16) {
         vi a[16], b[16];
-        WX_UNROLL16 for (int i = 0; i < 16; i++) a[i] = vi_load(from + i * stride + u);
+        WX_UNROLL16 for (int i = 0; i < 16; i++) a[i] = vi_load(from + i * units + u);
         WX_UNROLL16 for (int i = 0; i < 16; i += 2) {
             b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
             b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
@@ -91,20 +60,20 @@ static void spread_words(const uint32_t * from, int32_t stride, int32_t units, u
             vi even = _mm512_shuffle_i32x4(a[c], a[c + 4], 0x88), odd = _mm512_shuffle_i32x4(a[c], a[c + 4], 0xdd);
             vi even2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0x88);
             vi odd2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0xdd);
-            _mm512_storeu_si512(to + (u + c) * BLOCK, _mm512_shuffle_i32x4(even, even2, 0x88));
-            _mm512_storeu_si512(to + (u + c + 4) * BLOCK, _mm512_shuffle_i32x4(odd, odd2, 0x88));
-            _mm512_storeu_si512(to + (u + c + 8) * BLOCK, _mm512_shuffle_i32x4(even, even2, 0xdd));
-            _mm512_storeu_si512(to + (u + c + 12) * BLOCK, _mm512_shuffle_i32x4(odd, odd2, 0xdd));
+            _mm512_storeu_si512(to + (u + c) * panel, _mm512_shuffle_i32x4(even, even2, 0x88));
+            _mm512_storeu_si512(to + (u + c + 4) * panel, _mm512_shuffle_i32x4(odd, odd2, 0x88));
+            _mm512_storeu_si512(to + (u + c + 8) * panel, _mm512_shuffle_i32x4(even, even2, 0xdd));
+            _mm512_storeu_si512(to + (u + c + 12) * panel, _mm512_shuffle_i32x4(odd, odd2, 0xdd));
         }
     }
 #endif
     for (; u < units; u++)
-        for (int32_t i = 0; i < 16; i++) to[u * BLOCK + i] = from[i * stride + u];
+        for (int32_t i = 0; i < 16; i++) to[u * panel + i] = from[i * units + u];
 }
 
-static void spread_halves(const uint16_t * from, int32_t stride, int32_t units, uint16_t * to) {
+static void spread_halves(const uint16_t * from, int32_t units, uint16_t * to, int32_t panel) {
     for (int32_t u = 0; u < units; u++)
-        for (int32_t i = 0; i < 16; i++) to[u * BLOCK + i] = from[i * stride + u];
+        for (int32_t i = 0; i < 16; i++) to[u * panel + i] = from[i * units + u];
 }
 
 /* One key as int8 (kept as u8 with zero point 128 where the dot product wants it so). NaN and infinity show in the
@@ -118,21 +87,21 @@ static float quantise_key(const float * x, int32_t d, int32_t dp, int8_t * to) {
     }
     float most = vf_top(top);
     vf by = vf_all(most > 0.0f ? 127.0f / most : 0.0f);
-    vi zero = vi_all(UNIT_I8 == 4 ? 128 : 0);
+    vi zero = vi_all(WX_UNIT_I8 == 4 ? 128 : 0);
     for (int32_t c = 0; c < dp; c += WX_LANES)
         put_bytes(to + c, vi_add(vf_round(vf_mul(numbers(x, c, d), by)), zero));
     return most / 127.0f + vf_sum(bad);
 }
 
-static void store_keys(const wx_model * m, const shape * s, const float * k, int64_t stride, int32_t n, char * dst) {
+static void store_keys(const wx_model * m, const wx_cross_shape * s, const float * k, int64_t stride, int32_t n, char * dst) {
     union {
         float f32[16 * WX_HEAD_MAX];
         uint32_t words[16 * WX_HEAD_MAX];
         uint16_t bf16[16 * WX_HEAD_MAX];
         int8_t i8[16 * WX_HEAD_MAX];
     } rows;
-    float * scales = (float *) (dst + (int64_t) BLOCK * s->dp * s->size);
-    for (int32_t key = 0; key < BLOCK; key += 16) {
+    float * scales = (float *) (dst + (int64_t) WX_BLOCK * s->dp * s->size);
+    for (int32_t key = 0; key < WX_BLOCK; key += 16) {
         int32_t count = n - key < 0 ? 0 : n - key > 16 ? 16 : n - key;
         if (count < 16 || s->d < s->dp) memset(&rows, 0, (size_t) 16 * s->dp * s->size);
         for (int32_t i = 0; i < count; i++) {
@@ -143,15 +112,18 @@ static void store_keys(const wx_model * m, const shape * s, const float * k, int
         }
         if (m->cross_type == WX_I8)
             for (int32_t i = count; i < 16; i++) scales[key + i] = 0.0f;
-        int32_t row = s->dp * s->size;
-        if (m->cross_type == WX_I8 && UNIT_I8 == 2) spread_halves(rows.bf16, row / 2, row / 2, (uint16_t *) dst + key);
-        else spread_words(rows.words, row / 4, row / 4, (uint32_t *) dst + key);
+        int32_t row = s->dp * s->size, lane = key % s->panel;
+        char * panel = dst + (int64_t) (key - lane) * row;
+        if (m->cross_type == WX_I8 && WX_UNIT_I8 == 2) spread_halves(rows.bf16, row / 2, (uint16_t *) panel + lane, s->panel);
+        else spread_words(rows.words, row / 4, (uint32_t *) panel + lane, s->panel);
     }
 }
 
-static void store_values_i8(const shape * s, const float * v, int64_t stride, int32_t n, char * dst) {
-    float * scales = (float *) (dst + (int64_t) BLOCK * s->dp);
+static void store_values_i8(const wx_cross_shape * s, const float * v, int64_t stride, int32_t n, char * dst) {
+    float * scales = (float *) (dst + (int64_t) WX_BLOCK * s->dp);
     for (int32_t c = 0; c < s->dp; c += WX_LANES) {
+        int32_t at = c / s->panel * s->panel, width = wx_cross_width(s, at);
+        if (width < s->panel) at = c;
         vf top = vf_zero(), bad = vf_zero();
         for (int32_t key = 0; key < n; key++) {
             vf x = numbers(v + key * stride, c, s->d);
@@ -165,9 +137,9 @@ static void store_values_i8(const shape * s, const float * v, int64_t stride, in
 #else
         by = _mm512_maskz_div_ps(_mm512_cmp_ps_mask(top, vf_zero(), _CMP_GT_OQ), vf_all(127.0f), top);
 #endif
-        for (int32_t key = 0; key < BLOCK; key += UNIT_I8) {
+        for (int32_t key = 0; key < WX_BLOCK; key += WX_UNIT_I8) {
             vi unit = vi_zero();
-            for (int32_t i = 0; i < UNIT_I8 && key + i < n; i++) {
+            for (int32_t i = 0; i < WX_UNIT_I8 && key + i < n; i++) {
                 vi whole = vf_round(vf_mul(numbers(v + (key + i) * stride, c, s->d), by));
 #if defined(WX_ISA_AVX2)
                 unit = _mm256_or_si256(unit, _mm256_slli_epi32(_mm256_and_si256(whole, vi_all(255)), 8 * i));
@@ -176,7 +148,7 @@ static void store_values_i8(const shape * s, const float * v, int64_t stride, in
                                                               _mm_cvtsi32_si128(8 * i)));
 #endif
             }
-            char * to = dst + (key * (int64_t) s->dp + c * UNIT_I8);
+            char * to = dst + at * WX_BLOCK + key * width + (c - at) * WX_UNIT_I8;
 #if defined(WX_ISA_AVX2)
             _mm_storeu_si128((__m128i *) to,
                              _mm_packus_epi32(_mm256_castsi256_si128(unit), _mm256_extracti128_si256(unit, 1)));
@@ -187,314 +159,46 @@ static void store_values_i8(const shape * s, const float * v, int64_t stride, in
     }
 }
 
-static void store_values(const wx_model * m, const shape * s, const float * v, int64_t stride, int32_t n, char * dst) {
+static void store_values(const wx_model * m, const wx_cross_shape * s, const float * v, int64_t stride, int32_t n, char * dst) {
     if (m->cross_type == WX_I8) {
         store_values_i8(s, v, stride, n, dst);
         return;
     }
-    if (m->cross_type == WX_F32) {
-        for (int32_t key = 0; key < BLOCK; key++) {
-            float * to = (float *) dst + (int64_t) key * s->dp;
-            if (key < n) memcpy(to, v + key * stride, (size_t) s->d * sizeof(float));
-            for (int32_t c = key < n ? s->d : 0; c < s->dp; c++) to[c] = 0.0f;
+    union {
+        float f32[WX_HEAD_MAX];
+        uint16_t bf16[2][WX_HEAD_MAX];
+    } rows;
+    int32_t per_unit = m->cross_type == WX_F32 ? 1 : 2;
+    for (int32_t key = 0; key < WX_BLOCK; key += per_unit) {
+        if (key + per_unit > n || s->d < s->dp) memset(&rows, 0, sizeof rows);
+        if (m->cross_type == WX_F32 && key < n) memcpy(rows.f32, v + key * stride, (size_t) s->d * sizeof(float));
+        for (int32_t i = 0; i < 2 && m->cross_type == WX_BF16 && key + i < n; i++)
+            wx_to_bf16(v + (key + i) * stride, s->d, rows.bf16[i]);
+        for (int32_t at = 0, width; at < s->dp; at += width) {
+            width = wx_cross_width(s, at);
+            uint32_t * to = (uint32_t *) (dst + (int64_t) at * WX_BLOCK * s->size) + key / per_unit * width;
+            if (m->cross_type == WX_F32) {
+                memcpy(to, rows.f32 + at, (size_t) width * sizeof(float));
+                continue;
+            }
+            for (int32_t c = 0; c < width; c++)
+                to[c] = rows.bf16[0][at + c] | (uint32_t) rows.bf16[1][at + c] << 16;
         }
-        return;
-    }
-    uint16_t pair[2][WX_HEAD_MAX];
-    for (int32_t i = 0; i < 2; i++) memset(pair[i], 0, (size_t) s->dp * 2);
-    for (int32_t key = 0; key < BLOCK; key += 2) {
-        for (int32_t i = 0; i < 2; i++) {
-            if (key + i < n) wx_to_bf16(v + (key + i) * stride, s->d, pair[i]);
-            else memset(pair[i], 0, (size_t) s->dp * 2);
-        }
-        uint32_t * to = (uint32_t *) dst + (int64_t) (key / 2) * s->dp;
-        for (int32_t c = 0; c < s->dp; c++) to[c] = pair[0][c] | (uint32_t) pair[1][c] << 16;
     }
 }
 
 void wx_cross_store(const wx_model * model, void * cross, int32_t n_ctx, int32_t layer, const float * kv,
                     int64_t stride, int32_t first, int32_t last) {
-    shape s = shape_of(model, n_ctx);
-    for (int32_t key = first; key < last; key += BLOCK) {
-        int32_t n = last - key < BLOCK ? last - key : BLOCK;
+    wx_cross_shape s = wx_cross_shape_of(model, n_ctx);
+    for (int32_t key = first; key < last; key += WX_BLOCK) {
+        int32_t n = last - key < WX_BLOCK ? last - key : WX_BLOCK;
         const float * rows = kv + (key - first) * stride;
         for (int32_t head = 0; head < model->n_text_head; head++) {
             char * keys = (char *) cross + layer * s.layer + head * s.head;
             char * values = keys + s.n_blocks * s.k_block;
-            store_keys(model, &s, rows + head * s.d, stride, n, keys + key / BLOCK * s.k_block);
-            store_values(model, &s, rows + model->n_state + head * s.d, stride, n, values + key / BLOCK * s.v_block);
+            store_keys(model, &s, rows + head * s.d, stride, n, keys + key / WX_BLOCK * s.k_block);
+            store_values(model, &s, rows + model->n_state + head * s.d, stride, n, values + key / WX_BLOCK * s.v_block);
         }
     }
 }
 
-/* ---- attention ---------------------------------------------------------------------------------------------------- */
-
-/* What one tile of queries works with; all in the scratch of a thread. */
-typedef struct work {
-    shape s;
-    int32_t n_keys, padded;     /* whole blocks */
-    const char * keys, * values;
-    float * scores;             /* (WX_TILE_Q, padded) */
-    float * sums;               /* (WX_TILE_Q, dp) */
-    char * x;                   /* queries, then weights, in the form that the products want */
-    float q_scale[WX_TILE_Q];
-    int32_t q_zero[WX_TILE_Q];
-    float total[WX_TILE_Q];
-} work;
-
-size_t wx_cross_scratch(const wx_model * model) {
-    int64_t padded = wx_round_up(model->n_audio_ctx, BLOCK), dp = wx_round_up(model->n_state / model->n_text_head, 16);
-    int64_t longest = padded > dp ? padded : dp;
-    return (size_t) (WX_TILE_Q * (padded + dp + longest) * 4 + BLOCK * 4);
-}
-
-/* Floats in the form that the products of bf16 take. */
-WX_INLINE void put_bf16(const float * x, int32_t n, char * to) {
-#if defined(WX_ISA_AVX512_BF16)
-    for (int32_t i = 0; i < n; i += 16)
-        _mm256_storeu_si256((__m256i *) ((uint16_t *) to + i), (__m256i) _mm512_cvtneps_pbh(vf_load(x + i)));
-#else
-    memcpy(to, x, (size_t) n * sizeof(float));
-#endif
-}
-
-/* Whole numbers of 16 bits in the form that the products of int8 take: pairs of int16, or a plane of upper bytes and
-   one of lower bytes `plane` bytes on. */
-WX_INLINE void put_whole(vi n, int32_t at, char * to, int64_t plane, const int is_signed) {
-#if defined(WX_ISA_AVX2)
-    (void) plane, (void) is_signed;
-    __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1));
-    _mm_storeu_si128((__m128i *) ((int16_t *) to + at), half);
-#else
-    vi low = n;
-    if (is_signed) {        /* the lower byte counts from -128 to 127 */
-        low = _mm512_srai_epi32(_mm512_slli_epi32(n, 24), 24);
-        n = vi_sub(n, low);
-    }
-    _mm_storeu_si128((__m128i *) (to + at), _mm512_cvtepi32_epi8(_mm512_srai_epi32(n, 8)));
-    _mm_storeu_si128((__m128i *) (to + plane + at), _mm512_cvtepi32_epi8(low));
-#endif
-}
-
-WX_INLINE int64_t form_bytes(const int type) {      /* of a query's or a weight's number in x */
-#if defined(WX_ISA_AVX512_BF16)
-    return type == WX_BF16 ? 2 : type == WX_I8 ? 2 : 4;
-#else
-    return type == WX_I8 ? 2 : 4;
-#endif
-}
-
-static void take_query(work * w, int32_t type, int32_t i, const float * q) {
-    int32_t d = w->s.d, dp = w->s.dp;
-    float padded[WX_HEAD_MAX];
-    memcpy(padded, q, (size_t) d * sizeof(float));
-    for (int32_t c = d; c < dp; c++) padded[c] = 0.0f;
-    char * to = w->x + i * dp * form_bytes(type);
-    if (type == WX_F32) memcpy(to, padded, (size_t) dp * sizeof(float));
-    if (type == WX_BF16) put_bf16(padded, dp, to);
-    if (type != WX_I8) return;
-    vf top = vf_zero(), bad = vf_zero();
-    for (int32_t c = 0; c < dp; c += WX_LANES) {
-        vf x = vf_load(padded + c);
-        top = vf_max(top, vf_abs(x));
-        bad = vf_fma(x, vf_zero(), bad);
-    }
-    float most = vf_top(top);
-    vf by = vf_all(most > 0.0f ? Q_MOST / most : 0.0f);
-    vi sum = vi_zero();
-    for (int32_t c = 0; c < dp; c += WX_LANES) {
-        vi n = vf_round(vf_mul(vf_load(padded + c), by));
-        sum = vi_add(sum, n);
-        put_whole(n, c, to, dp, 1);
-    }
-    int32_t parts[WX_LANES];
-    memcpy(parts, &sum, sizeof parts);
-    uint32_t zero = 0;
-    for (int32_t c = 0; c < WX_LANES; c++) zero += (uint32_t) parts[c];
-    w->q_zero[i] = UNIT_I8 == 4 ? (int32_t) (zero * 128u) : 0;
-    w->q_scale[i] = most / Q_MOST + vf_sum(bad);
-}
-
-WX_INLINE void find_scores(const int type, const int nq, work * w) {
-    const int32_t dp = w->s.dp;
-    for (int32_t b = 0; b < w->s.n_blocks; b++) {
-        const char * block = w->keys + b * w->s.k_block;
-        float * out = w->scores + b * BLOCK;
-        if (type == WX_F32) {
-            for (int32_t at = 0; at < BLOCK; at += WX_TILE_V * WX_LANES)
-                tile_f32(nq, WX_TILE_V, block + at * 4, BLOCK * 4, dp, (const float *) w->x, dp, out + at, w->padded);
-        } else if (type == WX_BF16) {
-            for (int32_t at = 0; at < BLOCK; at += WX_TILE_V * WX_LANES)
-                tile_bf16(nq, WX_TILE_V, block + at * 4, BLOCK * 4, dp / 2, (const void *) w->x, dp / 2, out + at,
-                          w->padded);
-        } else {
-            const float * scales = (const float *) (block + (int64_t) BLOCK * dp);
-            for (int32_t at = 0; at < BLOCK; at += WX_TILE_I * WX_LANES) {
-                vi sum[WX_TILE_Q][WX_TILE_I];
-#if defined(WX_ISA_AVX2)
-                tile_i8(nq, WX_TILE_I, 1, block + at * 2, BLOCK * 2, dp / 2, (const int32_t *) w->x, dp / 2, sum);
-#else
-                tile_i8(nq, WX_TILE_I, 1, block + at * 4, BLOCK * 4, dp / 4, (const int32_t *) w->x, dp / 2, dp / 4,
-                        sum);
-#endif
-                WX_UNROLL for (int q = 0; q < nq; q++) {
-                    vi zero = vi_all(w->q_zero[q]);
-                    vf by = vf_all(w->q_scale[q]);
-                    WX_UNROLL for (int v = 0; v < WX_TILE_I; v++) {
-                        vf product = vf_mul(vi_to_f32(vi_sub(sum[q][v], zero)), by);
-                        vf_store(out + q * w->padded + at + v * WX_LANES,
-                                 vf_mul(product, vf_load(scales + at + v * WX_LANES)));
-                    }
-                }
-            }
-        }
-    }
-    for (int q = 0; q < nq; q++)
-        for (int32_t key = w->n_keys; key < w->padded; key++) w->scores[q * w->padded + key] = -INFINITY;
-}
-
-static float top_of(const float * x, int32_t n) {
-    vf top = vf_load(x);
-    for (int32_t i = WX_LANES; i < n; i += WX_LANES) top = vf_max(top, vf_load(x + i));
-    return vf_top(top);
-}
-
-/* The weights of query i before they are divided by their total; in place, then in the form of the products. */
-static void find_weights(work * w, int32_t type, int32_t i) {
-    float * x = w->scores + (int64_t) i * w->padded;
-    char * to = w->x + (int64_t) i * w->padded * form_bytes(type);
-    vf top = vf_all(top_of(x, w->padded)), total = vf_zero();
-    for (int32_t key = 0; key < w->padded; key += WX_LANES) {
-        vf p = vf_exp(vf_sub(vf_load(x + key), top));
-        total = vf_add(total, p);
-        if (type == WX_I8) put_whole(vf_round(vf_mul(p, vf_all(P_MOST))), key, to, w->padded, 0);
-        else vf_store(x + key, p);
-    }
-    w->total[i] = vf_sum(total);
-    if (type == WX_BF16) put_bf16(x, w->padded, to);
-}
-
-WX_INLINE void values_of(const int type, const int nq, const int nv, work * w, int32_t at) {
-    const int32_t dp = w->s.dp;
-    if (type == WX_F32)
-        tile_f32(nq, nv, w->values + at * 4, dp * 4, w->padded, w->scores, w->padded, w->sums + at, dp);
-    else
-        tile_bf16(nq, nv, w->values + at * 4, dp * 4, w->padded / 2, (const void *) w->x, w->padded / 2,
-                  w->sums + at, dp);
-}
-
-WX_INLINE void values_of_i8(const int nq, const int nv, work * w, int32_t b, int32_t at) {
-    const int32_t dp = w->s.dp;
-    const char * block = w->values + b * w->s.v_block;
-    const float * scales = (const float *) (block + (int64_t) BLOCK * dp) + at;
-    vi sum[WX_TILE_Q][WX_TILE_I];
-#if defined(WX_ISA_AVX2)
-    tile_i8(nq, nv, 0, block + at * 2, dp * 2, BLOCK / 2, (const int32_t *) w->x + b * (BLOCK / 2), w->padded / 2, sum);
-#else
-    tile_i8(nq, nv, 0, block + at * 4, dp * 4, BLOCK / 4, (const int32_t *) w->x + b * (BLOCK / 4), w->padded / 2,
-            w->padded / 4, sum);
-#endif
-    WX_UNROLL for (int q = 0; q < nq; q++) {
-        WX_UNROLL for (int v = 0; v < nv; v++) {
-            float * out = w->sums + q * dp + at + v * WX_LANES;
-            vf_store(out, vf_fma(vi_to_f32(sum[q][v]), vf_load(scales + v * WX_LANES), vf_load(out)));
-        }
-    }
-}
-
-WX_INLINE void find_values(const int type, const int nq, work * w) {
-    const int32_t dp = w->s.dp;
-    if (type == WX_I8) {
-        memset(w->sums, 0, (size_t) nq * dp * sizeof(float));
-        for (int32_t b = 0; b < w->s.n_blocks; b++) {
-            int32_t at = 0;
-            for (; at + WX_TILE_I * WX_LANES <= dp; at += WX_TILE_I * WX_LANES) values_of_i8(nq, WX_TILE_I, w, b, at);
-            for (; at < dp; at += WX_LANES) values_of_i8(nq, 1, w, b, at);
-        }
-        return;
-    }
-    int32_t at = 0;
-    for (; at + WX_TILE_V * WX_LANES <= dp; at += WX_TILE_V * WX_LANES) values_of(type, nq, WX_TILE_V, w, at);
-    for (; at < dp; at += WX_LANES) values_of(type, nq, 1, w, at);
-}
-
-typedef void (*step_fn)(work * w);
-#define STEPS_OF(type, nq)                                                          \
-    static void scores_##type##_##nq(work * w) { find_scores(WX_##type, nq, w); }   \
-    static void values_##type##_##nq(work * w) { find_values(WX_##type, nq, w); }
-#define STEPS_OF_TYPE(type) STEPS_OF(type, 1) STEPS_OF(type, 2) STEPS_OF(type, 3) STEPS_OF(type, 4) STEPS_MORE(type)
-#define NAMES_OF_TYPE(what, type) \
-    { what##_##type##_1, what##_##type##_2, what##_##type##_3, what##_##type##_4 NAMES_MORE(what, type) }
-#if WX_TILE_Q == 6
-#define STEPS_MORE(type) STEPS_OF(type, 5) STEPS_OF(type, 6)
-#define NAMES_MORE(what, type) , what##_##type##_5, what##_##type##_6
-#else
-#define STEPS_MORE(type)
-#define NAMES_MORE(what, type)
-#endif
-STEPS_OF_TYPE(F32)
-STEPS_OF_TYPE(BF16)
-STEPS_OF_TYPE(I8)
-
-static const step_fn scores[3][WX_TILE_Q] = {
-    NAMES_OF_TYPE(scores, F32), NAMES_OF_TYPE(scores, BF16), NAMES_OF_TYPE(scores, I8)};
-static const step_fn values[3][WX_TILE_Q] = {
-    NAMES_OF_TYPE(values, F32), NAMES_OF_TYPE(values, BF16), NAMES_OF_TYPE(values, I8)};
-
-/* Softmax over the first n of a row of raw scores, for those who look where the head looks. */
-static void look_at(const float * x, int32_t n, float * out) {
-    float part[WX_LANES];
-    vf top = vf_all(-INFINITY), total = vf_zero();
-    for (int32_t pass = 0; pass < 2; pass++) {
-        for (int32_t i = 0; i < n; i += WX_LANES) {
-            int32_t count = n - i < WX_LANES ? n - i : WX_LANES;
-            for (int32_t c = 0; c < WX_LANES; c++) part[c] = c < count ? x[i + c] : -INFINITY;
-            if (pass == 0) {
-                top = vf_max(top, vf_load(part));
-                continue;
-            }
-            vf p = vf_exp(vf_sub(vf_load(part), top));
-            total = vf_add(total, p);
-            vf_store(part, p);
-            memcpy(out + i, part, (size_t) count * sizeof(float));
-        }
-        if (pass == 0) top = vf_all(vf_top(top));
-    }
-    float by = 1.0f / vf_sum(total);
-    for (int32_t i = 0; i < n; i++) out[i] *= by;
-}
-
-void wx_cross_attend(const wx_model * model, const void * cross, int32_t n_ctx, int32_t layer, int32_t head,
-                     const float * q, int64_t q_stride, int32_t n_q, float * out, int64_t out_stride, float * look,
-                     int32_t n_positions, void * scratch) {
-    work w = {.s = shape_of(model, n_ctx), .n_keys = n_ctx};
-    w.padded = w.s.n_blocks * BLOCK;
-    w.keys = (const char *) cross + layer * w.s.layer + head * w.s.head;
-    w.values = w.keys + w.s.n_blocks * w.s.k_block;
-    w.scores = scratch;
-    w.sums = w.scores + (int64_t) WX_TILE_Q * w.padded;
-    w.x = (char *) (w.sums + (int64_t) WX_TILE_Q * w.s.dp);
-    int32_t type = model->cross_type, kind = type == WX_F32 ? 0 : type == WX_BF16 ? 1 : 2;
-    int32_t n_tiles = (n_q + WX_TILE_Q - 1) / WX_TILE_Q;
-    for (int32_t tile = 0; tile < n_tiles; tile++) {
-        int32_t first = (int32_t) ((int64_t) n_q * tile / n_tiles);
-        int32_t n = (int32_t) ((int64_t) n_q * (tile + 1) / n_tiles) - first;
-        for (int32_t i = 0; i < n; i++) take_query(&w, type, i, q + (first + i) * q_stride);
-        scores[kind][n - 1](&w);
-        if (look != NULL) {
-            int32_t seen = n_positions < n_ctx ? n_positions : n_ctx;
-            for (int32_t i = 0; i < n; i++) {
-                float * row = look + (int64_t) (first + i) * n_positions;
-                look_at(w.scores + (int64_t) i * w.padded, seen, row);
-                for (int32_t p = seen; p < n_positions; p++) row[p] = 0.0f;
-            }
-        }
-        for (int32_t i = 0; i < n; i++) find_weights(&w, type, i);
-        values[kind][n - 1](&w);
-        for (int32_t i = 0; i < n; i++) {
-            float divisor = type == WX_I8 ? w.total[i] * P_MOST : w.total[i];
-            float * row = out + (first + i) * out_stride, by = 1.0f / divisor;
-            for (int32_t c = 0; c < w.s.d; c++) row[c] = w.sums[i * w.s.dp + c] * by;
-        }
-    }
-}

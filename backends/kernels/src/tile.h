@@ -2,9 +2,9 @@
  * time, sums in registers. Every sum runs through its steps in order, whatever the size of the tile, so that a query
  * has the same result alone and among others.
  *
- * `w` holds, step after step (w_stride bytes apart), one unit per lane: a float, a pair of bf16, four int8 (AVX2: two).
- * `x` holds the numbers of a query in the same units, x_stride units from query to query. Counts are constants at every
- * call, so that the loops over them are unrolled and the sums stay in registers.
+ * `w` holds, step after step, one unit per lane: a float, a pair of bf16, four int8 (AVX2: two). `x` holds the numbers
+ * of a query in the same units, x_stride units from query to query. With `add` the sums go on from what `out` holds.
+ * Counts are constants at every call, so that the loops over them are unrolled and the sums stay in registers.
  */
 #ifndef WX_TILE_H
 #define WX_TILE_H
@@ -12,23 +12,37 @@
 #include "lanes.h"
 
 #if defined(WX_ISA_AVX2)
-#define WX_TILE_Q 4             /* queries of a tile, at most ... */
-#define WX_TILE_V 2             /* ... and vectors: with 16 registers */
-#define WX_TILE_I 2             /* the same of int8 */
+#define WX_TILE_Q 6             /* queries of a tile, at most (16 registers must do), ... */
+#define WX_TILE_Q_PAIRS 4       /* ... of bf16 and int8, which are taken apart first, ... */
+#define WX_TILE_V 2             /* ... and vectors, ... */
+#define WX_TILE_I 2             /* ... of int8 */
 #else
 #define WX_TILE_Q 6
+#define WX_TILE_Q_PAIRS 6
 #define WX_TILE_V 4
 #define WX_TILE_I 2             /* two planes */
+#endif
+
+#ifndef WX_TILE_AHEAD
+#define WX_TILE_AHEAD 4096
 #endif
 
 #define WX_UNROLL _Pragma("GCC unroll 8")
 #define WX_UNROLL16 _Pragma("GCC unroll 16")
 
-WX_INLINE void tile_f32(const int nq, const int nv, const char * w, int64_t w_stride, int32_t steps, const float * x,
-                        int64_t x_stride, float * out, int64_t out_stride) {
+/* What follows in a few KB is fetched meanwhile. */
+WX_INLINE void fetch(const char * p, const int n_bytes) {
+    WX_UNROLL for (int i = 0; i < n_bytes; i += 64) _mm_prefetch(p + WX_TILE_AHEAD + i, _MM_HINT_T0);
+}
+
+WX_INLINE void tile_f32(const int nq, const int nv, const int add, const char * w,
+                        int32_t steps, const float * x, int64_t x_stride, float * out, int64_t out_stride) {
     vf acc[WX_TILE_Q][WX_TILE_V];
-    WX_UNROLL for (int q = 0; q < nq; q++) WX_UNROLL for (int v = 0; v < nv; v++) acc[q][v] = vf_zero();
-    for (int32_t s = 0; s < steps; s++, w += w_stride) {
+    WX_UNROLL for (int q = 0; q < nq; q++)
+        WX_UNROLL for (int v = 0; v < nv; v++)
+            acc[q][v] = add ? vf_load(out + q * out_stride + v * WX_LANES) : vf_zero();
+    for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 4) {
+        fetch(w, nv * WX_LANES * 4);
         vf y[WX_TILE_V];
         WX_UNROLL for (int v = 0; v < nv; v++) y[v] = vf_load((const float *) w + v * WX_LANES);
         WX_UNROLL for (int q = 0; q < nq; q++) {
@@ -42,11 +56,14 @@ WX_INLINE void tile_f32(const int nq, const int nv, const char * w, int64_t w_st
 
 #if defined(WX_ISA_AVX512_BF16)
 /* bf16 with its own dot product; x holds pairs. */
-WX_INLINE void tile_bf16(const int nq, const int nv, const char * w, int64_t w_stride, int32_t steps,
-                         const uint32_t * x, int64_t x_stride, float * out, int64_t out_stride) {
+WX_INLINE void tile_bf16(const int nq, const int nv, const int add, const char * w,
+                         int32_t steps, const uint32_t * x, int64_t x_stride, float * out, int64_t out_stride) {
     vf acc[WX_TILE_Q][WX_TILE_V];
-    WX_UNROLL for (int q = 0; q < nq; q++) WX_UNROLL for (int v = 0; v < nv; v++) acc[q][v] = vf_zero();
-    for (int32_t s = 0; s < steps; s++, w += w_stride) {
+    WX_UNROLL for (int q = 0; q < nq; q++)
+        WX_UNROLL for (int v = 0; v < nv; v++)
+            acc[q][v] = add ? vf_load(out + q * out_stride + v * WX_LANES) : vf_zero();
+    for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 4) {
+        fetch(w, nv * WX_LANES * 4);
         __m512bh y[WX_TILE_V];
         WX_UNROLL for (int v = 0; v < nv; v++) y[v] = (__m512bh) vi_load(w + v * 64);
         WX_UNROLL for (int q = 0; q < nq; q++) {
@@ -59,11 +76,14 @@ WX_INLINE void tile_bf16(const int nq, const int nv, const char * w, int64_t w_s
 }
 #else
 /* bf16 multiplied as f32; a unit of x is two floats. */
-WX_INLINE void tile_bf16(const int nq, const int nv, const char * w, int64_t w_stride, int32_t steps, const float * x,
-                         int64_t x_stride, float * out, int64_t out_stride) {
+WX_INLINE void tile_bf16(const int nq, const int nv, const int add, const char * w,
+                         int32_t steps, const float * x, int64_t x_stride, float * out, int64_t out_stride) {
     vf acc[WX_TILE_Q][WX_TILE_V];
-    WX_UNROLL for (int q = 0; q < nq; q++) WX_UNROLL for (int v = 0; v < nv; v++) acc[q][v] = vf_zero();
-    for (int32_t s = 0; s < steps; s++, w += w_stride) {
+    WX_UNROLL for (int q = 0; q < nq; q++)
+        WX_UNROLL for (int v = 0; v < nv; v++)
+            acc[q][v] = add ? vf_load(out + q * out_stride + v * WX_LANES) : vf_zero();
+    for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 4) {
+        fetch(w, nv * WX_LANES * 4);
         WX_UNROLL for (int v = 0; v < nv; v++) {
             vi pair = vi_load(w + v * 4 * WX_LANES);
             vf even = vf_even(pair), odd = vf_odd(pair);
@@ -81,12 +101,13 @@ WX_INLINE void tile_bf16(const int nq, const int nv, const char * w, int64_t w_s
 /* Whole numbers: the queries (and the weights of the softmax) have 16 bits, so that only the stored side is coarse.
    `sum` takes nq x nv vectors. */
 #if defined(WX_ISA_AVX2)
-WX_INLINE void tile_i8(const int nq, const int nv, const int w_unsigned, const char * w, int64_t w_stride,
+WX_INLINE void tile_i8(const int nq, const int nv, const int w_unsigned, const char * w,
                        int32_t steps, const int32_t * x, int64_t x_stride, vi sum[WX_TILE_Q][WX_TILE_I]) {
     (void) w_unsigned;
     vi acc[WX_TILE_Q][WX_TILE_I];
     WX_UNROLL for (int q = 0; q < nq; q++) WX_UNROLL for (int v = 0; v < nv; v++) acc[q][v] = vi_zero();
-    for (int32_t s = 0; s < steps; s++, w += w_stride) {
+    for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 2) {
+        fetch(w, nv * WX_LANES * 2);
         WX_UNROLL for (int v = 0; v < nv; v++) {
             vi y = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *) (w + v * 2 * WX_LANES)));
             WX_UNROLL for (int q = 0; q < nq; q++)
@@ -100,12 +121,13 @@ WX_INLINE void tile_i8(const int nq, const int nv, const int w_unsigned, const c
    The sums are kept as vectors of 16 int32: with the general type gcc 12 stores them at every step. */
 typedef int32_t wx_v16 __attribute__((vector_size(64)));
 
-WX_INLINE void tile_i8(const int nq, const int nv, const int w_unsigned, const char * w, int64_t w_stride,
+WX_INLINE void tile_i8(const int nq, const int nv, const int w_unsigned, const char * w,
                        int32_t steps, const int32_t * x, int64_t x_stride, int64_t plane, vi sum[WX_TILE_Q][WX_TILE_I]) {
     wx_v16 high[WX_TILE_Q][WX_TILE_I], low[WX_TILE_Q][WX_TILE_I];
     WX_UNROLL for (int q = 0; q < nq; q++)
         WX_UNROLL for (int v = 0; v < nv; v++) high[q][v] = low[q][v] = (wx_v16) vi_zero();
-    for (int32_t s = 0; s < steps; s++, w += w_stride) {
+    for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 4) {
+        fetch(w, nv * WX_LANES * 4);
         vi y[WX_TILE_I];
         WX_UNROLL for (int v = 0; v < nv; v++) y[v] = vi_load(w + v * 64);
         WX_UNROLL for (int q = 0; q < nq; q++) {

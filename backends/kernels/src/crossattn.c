@@ -1,0 +1,286 @@
+/* Cross attention: rows of the decoder over the keys and values of their window, a tile of queries at a time. All scores
+ * of a query are kept (1500 are 6 KB), so the softmax is exact and in order.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "cross.h"
+
+#define BLOCK WX_BLOCK
+
+#if defined(WX_ISA_AVX2)
+#define Q_MOST 32767.0f         /* largest whole number of a query */
+#define P_MOST 32767.0f         /* and of a weight */
+#else
+#define Q_MOST 32639.0f         /* two signed bytes */
+#define P_MOST 65535.0f         /* two bytes */
+#endif
+
+/* What one tile of queries works with; all in the scratch of a thread. */
+typedef struct work {
+    wx_cross_shape s;
+    int32_t n_keys, padded;     /* whole blocks */
+    const char * keys, * values;
+    float * scores;             /* (WX_TILE_Q, padded) */
+    float * sums;               /* (WX_TILE_Q, dp) */
+    char * x;                   /* queries, then weights, in the form that the products want */
+    float q_scale[WX_TILE_Q];
+    int32_t q_zero[WX_TILE_Q];
+    float total[WX_TILE_Q];
+} work;
+
+size_t wx_cross_scratch(const wx_model * model) {
+    int64_t padded = wx_round_up(model->n_audio_ctx, BLOCK), dp = wx_round_up(model->n_state / model->n_text_head, 16);
+    int64_t longest = padded > dp ? padded : dp;
+    return (size_t) (WX_TILE_Q * (padded + dp + longest) * 4 + BLOCK * 4);
+}
+
+/* Floats in the form that the products of bf16 take. */
+WX_INLINE void put_bf16(const float * x, int32_t n, char * to) {
+#if defined(WX_ISA_AVX512_BF16)
+    for (int32_t i = 0; i < n; i += 16)
+        _mm256_storeu_si256((__m256i *) ((uint16_t *) to + i), (__m256i) _mm512_cvtneps_pbh(vf_load(x + i)));
+#else
+    memcpy(to, x, (size_t) n * sizeof(float));
+#endif
+}
+
+/* Whole numbers of 16 bits in the form that the products of int8 take: pairs of int16, or a plane of upper bytes and
+   one of lower bytes `plane` bytes on. */
+WX_INLINE void put_whole(vi n, int32_t at, char * to, int64_t plane, const int is_signed) {
+#if defined(WX_ISA_AVX2)
+    (void) plane, (void) is_signed;
+    __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1));
+    _mm_storeu_si128((__m128i *) ((int16_t *) to + at), half);
+#else
+    vi low = n;
+    if (is_signed) {        /* the lower byte counts from -128 to 127 */
+        low = _mm512_srai_epi32(_mm512_slli_epi32(n, 24), 24);
+        n = vi_sub(n, low);
+    }
+    _mm_storeu_si128((__m128i *) (to + at), _mm512_cvtepi32_epi8(_mm512_srai_epi32(n, 8)));
+    _mm_storeu_si128((__m128i *) (to + plane + at), _mm512_cvtepi32_epi8(low));
+#endif
+}
+
+WX_INLINE int64_t form_bytes(const int type) {      /* of a query's or a weight's number in x */
+#if defined(WX_ISA_AVX512_BF16)
+    return type == WX_BF16 ? 2 : type == WX_I8 ? 2 : 4;
+#else
+    return type == WX_I8 ? 2 : 4;
+#endif
+}
+
+static void take_query(work * w, int32_t type, int32_t i, const float * q) {
+    int32_t d = w->s.d, dp = w->s.dp;
+    float padded[WX_HEAD_MAX];
+    memcpy(padded, q, (size_t) d * sizeof(float));
+    for (int32_t c = d; c < dp; c++) padded[c] = 0.0f;
+    char * to = w->x + i * dp * form_bytes(type);
+    if (type == WX_F32) memcpy(to, padded, (size_t) dp * sizeof(float));
+    if (type == WX_BF16) put_bf16(padded, dp, to);
+    if (type != WX_I8) return;
+    vf top = vf_zero(), bad = vf_zero();
+    for (int32_t c = 0; c < dp; c += WX_LANES) {
+        vf x = vf_load(padded + c);
+        top = vf_max(top, vf_abs(x));
+        bad = vf_fma(x, vf_zero(), bad);
+    }
+    float most = vf_top(top);
+    vf by = vf_all(most > 0.0f ? Q_MOST / most : 0.0f);
+    vi sum = vi_zero();
+    for (int32_t c = 0; c < dp; c += WX_LANES) {
+        vi n = vf_round(vf_mul(vf_load(padded + c), by));
+        sum = vi_add(sum, n);
+        put_whole(n, c, to, dp, 1);
+    }
+    int32_t parts[WX_LANES];
+    memcpy(parts, &sum, sizeof parts);
+    uint32_t zero = 0;
+    for (int32_t c = 0; c < WX_LANES; c++) zero += (uint32_t) parts[c];
+    w->q_zero[i] = WX_UNIT_I8 == 4 ? (int32_t) (zero * 128u) : 0;
+    w->q_scale[i] = most / Q_MOST + vf_sum(bad);
+}
+
+WX_INLINE void find_scores(const int type, const int nq, work * w) {
+    const int32_t dp = w->s.dp;
+    for (int32_t b = 0; b < w->s.n_blocks; b++) {
+        const char * block = w->keys + b * w->s.k_block;
+        float * out = w->scores + b * BLOCK;
+        if (type == WX_F32) {
+            for (int32_t at = 0; at < BLOCK; at += WX_TILE_V * WX_LANES)
+                tile_f32(nq, WX_TILE_V, 0, block + at * dp * 4, dp, (const float *) w->x, dp, out + at, w->padded);
+        } else if (type == WX_BF16) {
+            for (int32_t at = 0; at < BLOCK; at += WX_TILE_V * WX_LANES)
+                tile_bf16(nq, WX_TILE_V, 0, block + at * dp * 2, dp / 2, (const void *) w->x, dp / 2, out + at, w->padded);
+        } else {
+            const float * scales = (const float *) (block + (int64_t) BLOCK * dp);
+            for (int32_t at = 0; at < BLOCK; at += WX_TILE_I * WX_LANES) {
+                vi sum[WX_TILE_Q][WX_TILE_I];
+#if defined(WX_ISA_AVX2)
+                tile_i8(nq, WX_TILE_I, 1, block + at * dp, dp / 2, (const int32_t *) w->x, dp / 2, sum);
+#else
+                tile_i8(nq, WX_TILE_I, 1, block + at * dp, dp / 4, (const int32_t *) w->x, dp / 2, dp / 4, sum);
+#endif
+                WX_UNROLL for (int q = 0; q < nq; q++) {
+                    vi zero = vi_all(w->q_zero[q]);
+                    vf by = vf_all(w->q_scale[q]);
+                    WX_UNROLL for (int v = 0; v < WX_TILE_I; v++) {
+                        vf product = vf_mul(vi_to_f32(vi_sub(sum[q][v], zero)), by);
+                        vf_store(out + q * w->padded + at + v * WX_LANES,
+                                 vf_mul(product, vf_load(scales + at + v * WX_LANES)));
+                    }
+                }
+            }
+        }
+    }
+    for (int q = 0; q < nq; q++)
+        for (int32_t key = w->n_keys; key < w->padded; key++) w->scores[q * w->padded + key] = -INFINITY;
+}
+
+static float top_of(const float * x, int32_t n) {
+    vf top = vf_load(x);
+    for (int32_t i = WX_LANES; i < n; i += WX_LANES) top = vf_max(top, vf_load(x + i));
+    return vf_top(top);
+}
+
+/* The weights of query i before they are divided by their total; in place, then in the form of the products. */
+static void find_weights(work * w, int32_t type, int32_t i) {
+    float * x = w->scores + (int64_t) i * w->padded;
+    char * to = w->x + (int64_t) i * w->padded * form_bytes(type);
+    vf top = vf_all(top_of(x, w->padded)), total = vf_zero();
+    for (int32_t key = 0; key < w->padded; key += WX_LANES) {
+        vf p = vf_exp(vf_sub(vf_load(x + key), top));
+        total = vf_add(total, p);
+        if (type == WX_I8) put_whole(vf_round(vf_mul(p, vf_all(P_MOST))), key, to, w->padded, 0);
+        else vf_store(x + key, p);
+    }
+    w->total[i] = vf_sum(total);
+    if (type == WX_BF16) put_bf16(x, w->padded, to);
+}
+
+WX_INLINE void values_of(const int type, const int nq, const int nv, work * w, int32_t b, int32_t at) {
+    const int32_t dp = w->s.dp;
+    const char * block = w->values + b * w->s.v_block + (int64_t) at * BLOCK * w->s.size;
+    if (type == WX_F32)
+        tile_f32(nq, nv, 1, block, BLOCK, w->scores + b * BLOCK, w->padded, w->sums + at, dp);
+    else
+        tile_bf16(nq, nv, 1, block, BLOCK / 2, (const void *) (w->x + b * BLOCK * form_bytes(type)),
+                  w->padded / 2, w->sums + at, dp);
+}
+
+WX_INLINE void values_of_i8(const int nq, const int nv, work * w, int32_t b, int32_t at) {
+    const int32_t dp = w->s.dp;
+    const char * block = w->values + b * w->s.v_block;
+    const float * scales = (const float *) (block + (int64_t) BLOCK * dp) + at;
+    vi sum[WX_TILE_Q][WX_TILE_I];
+#if defined(WX_ISA_AVX2)
+    tile_i8(nq, nv, 0, block + at * BLOCK, BLOCK / 2, (const int32_t *) w->x + b * (BLOCK / 2),
+            w->padded / 2, sum);
+#else
+    tile_i8(nq, nv, 0, block + at * BLOCK, BLOCK / 4, (const int32_t *) w->x + b * (BLOCK / 4),
+            w->padded / 2, w->padded / 4, sum);
+#endif
+    WX_UNROLL for (int q = 0; q < nq; q++) {
+        WX_UNROLL for (int v = 0; v < nv; v++) {
+            float * out = w->sums + q * dp + at + v * WX_LANES;
+            vf_store(out, vf_fma(vi_to_f32(sum[q][v]), vf_load(scales + v * WX_LANES), vf_load(out)));
+        }
+    }
+}
+
+WX_INLINE void find_values(const int type, const int nq, work * w) {
+    const int32_t dp = w->s.dp;
+    memset(w->sums, 0, (size_t) nq * dp * sizeof(float));
+    for (int32_t b = 0; b < w->s.n_blocks; b++) {
+        int32_t at = 0;
+        if (type == WX_I8) {
+            for (; at + WX_TILE_I * WX_LANES <= dp; at += WX_TILE_I * WX_LANES) values_of_i8(nq, WX_TILE_I, w, b, at);
+            for (; at < dp; at += WX_LANES) values_of_i8(nq, 1, w, b, at);
+        } else {
+            for (; at + WX_TILE_V * WX_LANES <= dp; at += WX_TILE_V * WX_LANES) values_of(type, nq, WX_TILE_V, w, b, at);
+            for (; at < dp; at += WX_LANES) values_of(type, nq, 1, w, b, at);
+        }
+    }
+}
+
+typedef void (*step_fn)(work * w);
+#define STEPS_OF(type, nq)                                                          \
+    static void scores_##type##_##nq(work * w) { find_scores(WX_##type, nq, w); }   \
+    static void values_##type##_##nq(work * w) { find_values(WX_##type, nq, w); }
+#define STEPS_OF_TYPE(type) STEPS_OF(type, 1) STEPS_OF(type, 2) STEPS_OF(type, 3) STEPS_OF(type, 4) STEPS_MORE(type)
+#define NAMES_OF_TYPE(what, type) \
+    { what##_##type##_1, what##_##type##_2, what##_##type##_3, what##_##type##_4 NAMES_MORE(what, type) }
+#if WX_TILE_Q == 6
+#define STEPS_MORE(type) STEPS_OF(type, 5) STEPS_OF(type, 6)
+#define NAMES_MORE(what, type) , what##_##type##_5, what##_##type##_6
+#else
+#define STEPS_MORE(type)
+#define NAMES_MORE(what, type)
+#endif
+STEPS_OF_TYPE(F32)
+STEPS_OF_TYPE(BF16)
+STEPS_OF_TYPE(I8)
+
+static const step_fn scores[3][WX_TILE_Q] = {
+    NAMES_OF_TYPE(scores, F32), NAMES_OF_TYPE(scores, BF16), NAMES_OF_TYPE(scores, I8)};
+static const step_fn values[3][WX_TILE_Q] = {
+    NAMES_OF_TYPE(values, F32), NAMES_OF_TYPE(values, BF16), NAMES_OF_TYPE(values, I8)};
+
+/* Softmax over the first n of a row of raw scores, for those who look where the head looks. */
+static void look_at(const float * x, int32_t n, float * out) {
+    float part[WX_LANES];
+    vf top = vf_all(-INFINITY), total = vf_zero();
+    for (int32_t pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < n; i += WX_LANES) {
+            int32_t count = n - i < WX_LANES ? n - i : WX_LANES;
+            for (int32_t c = 0; c < WX_LANES; c++) part[c] = c < count ? x[i + c] : -INFINITY;
+            if (pass == 0) {
+                top = vf_max(top, vf_load(part));
+                continue;
+            }
+            vf p = vf_exp(vf_sub(vf_load(part), top));
+            total = vf_add(total, p);
+            vf_store(part, p);
+            memcpy(out + i, part, (size_t) count * sizeof(float));
+        }
+        if (pass == 0) top = vf_all(vf_top(top));
+    }
+    float by = 1.0f / vf_sum(total);
+    for (int32_t i = 0; i < n; i++) out[i] *= by;
+}
+
+void wx_cross_attend(const wx_model * model, const void * cross, int32_t n_ctx, int32_t layer, int32_t head,
+                     const float * q, int64_t q_stride, int32_t n_q, float * out, int64_t out_stride, float * look,
+                     int32_t n_positions, void * scratch) {
+    work w = {.s = wx_cross_shape_of(model, n_ctx), .n_keys = n_ctx};
+    w.padded = w.s.n_blocks * BLOCK;
+    w.keys = (const char *) cross + layer * w.s.layer + head * w.s.head;
+    w.values = w.keys + w.s.n_blocks * w.s.k_block;
+    w.scores = scratch;
+    w.sums = w.scores + (int64_t) WX_TILE_Q * w.padded;
+    w.x = (char *) (w.sums + (int64_t) WX_TILE_Q * w.s.dp);
+    int32_t type = model->cross_type, kind = type == WX_F32 ? 0 : type == WX_BF16 ? 1 : 2;
+    int32_t most = type == WX_F32 ? WX_TILE_Q : WX_TILE_Q_PAIRS, n_tiles = (n_q + most - 1) / most;
+    for (int32_t tile = 0; tile < n_tiles; tile++) {
+        int32_t first = (int32_t) ((int64_t) n_q * tile / n_tiles);
+        int32_t n = (int32_t) ((int64_t) n_q * (tile + 1) / n_tiles) - first;
+        for (int32_t i = 0; i < n; i++) take_query(&w, type, i, q + (first + i) * q_stride);
+        scores[kind][n - 1](&w);
+        if (look != NULL) {
+            int32_t seen = n_positions < n_ctx ? n_positions : n_ctx;
+            for (int32_t i = 0; i < n; i++) {
+                float * row = look + (int64_t) (first + i) * n_positions;
+                look_at(w.scores + (int64_t) i * w.padded, seen, row);
+                for (int32_t p = seen; p < n_positions; p++) row[p] = 0.0f;
+            }
+        }
+        for (int32_t i = 0; i < n; i++) find_weights(&w, type, i);
+        values[kind][n - 1](&w);
+        for (int32_t i = 0; i < n; i++) {
+            float divisor = type == WX_I8 ? w.total[i] * P_MOST : w.total[i];
+            float * row = out + (first + i) * out_stride, by = 1.0f / divisor;
+            for (int32_t c = 0; c < w.s.d; c++) row[c] = w.sums[i * w.s.dp + c] * by;
+        }
+    }
+}
