@@ -121,31 +121,25 @@ static inline __attribute__((always_inline)) void put_tile(const job * j, const 
     }
 }
 
-#define TILE(TYPE, ROWS, STREAM) \
-    case ROWS: wx_tile_##TYPE(ROWS, STREAM, x, j->stride, panel, j->units, tile); break
-#define TILES(TYPE, STREAM) \
-    static void tiles_##TYPE##_##STREAM(const job * j, const char * x, const uint32_t * panel, int rows, float * tile) { \
+#define TILE(TYPE, ROWS) case ROWS: wx_tile_##TYPE(ROWS, x, j->stride, panel, j->units, tile); break
+#define TILES(TYPE) \
+    static void tiles_##TYPE(const job * j, const char * x, const uint32_t * panel, int rows, float * tile) { \
         switch (rows) { \
-            TILE(TYPE, 1, STREAM); TILE(TYPE, 2, STREAM); TILE(TYPE, 3, STREAM); \
-            TILE(TYPE, 4, STREAM); TILE(TYPE, 5, STREAM); TILE(TYPE, 6, STREAM); \
+            TILE(TYPE, 1); TILE(TYPE, 2); TILE(TYPE, 3); TILE(TYPE, 4); TILE(TYPE, 5); TILE(TYPE, 6); \
         } \
     }
-TILES(f32, 0)
-TILES(f32, 1)
-TILES(bf16, 0)
-TILES(bf16, 1)
-TILES(i8, 0)
-TILES(i8, 1)
+TILES(f32)
+TILES(bf16)
+TILES(i8)
 
-typedef void tile_fn(const job * j, const char * x, const uint32_t * panel, int rows, float * tile);
-
-static void multiply(const job * j, int64_t row, int rows, int32_t out, int stream) {
-    static tile_fn * const functions[2][3] = {{tiles_f32_0, tiles_bf16_0, tiles_i8_0},
-                                              {tiles_f32_1, tiles_bf16_1, tiles_i8_1}};
+static void multiply(const job * j, int64_t row, int rows, int32_t out) {
     _Alignas(64) float tile[WX_TILE * WX_PANEL];
     const uint32_t * panel = j->weights + out / WX_PANEL * j->words;
     const float * w_scale = (const float *) (panel + j->units * WX_PANEL);
-    functions[stream][j->type == WX_F32 ? 0 : j->type == WX_BF16 ? 1 : 2](j, j->x + row * j->stride, panel, rows, tile);
+    const char * x = j->x + row * j->stride;
+    if (j->type == WX_F32) tiles_f32(j, x, panel, rows, tile);
+    else if (j->type == WX_BF16) tiles_bf16(j, x, panel, rows, tile);
+    else tiles_i8(j, x, panel, rows, tile);
     if (j->e->kind == WX_GELU) put_tile(j, WX_GELU, tile, row, rows, out, w_scale);
     else if (j->e->kind == WX_RESIDUAL) put_tile(j, WX_RESIDUAL, tile, row, rows, out, w_scale);
     else put_tile(j, WX_PLAIN, tile, row, rows, out, w_scale);
@@ -161,11 +155,12 @@ void wx_gemm(const wx_matrix * w, const float * bias, const wx_rows * x, int32_t
     for (int32_t first = row_first; first < row_last; first += block) {
         int32_t last = row_last - first < block ? row_last : first + block;
         for (int32_t out = out_first; out < out_last; out += WX_PANEL) {
-            /* The first tile brings the panel from memory, the others find it in a cache. Tiles of equal height. */
+            /* The first tile brings the panel from memory, the others find it in a cache; asking for it ahead of time
+               only costs (measured). Tiles are of equal height: 4 + 4 rows, not 6 + 2. */
             int32_t tiles = (last - first + WX_TILE - 1) / WX_TILE;
             for (int32_t t = 0; t < tiles; t++) {
                 int32_t from = first + (last - first) * t / tiles, to = first + (last - first) * (t + 1) / tiles;
-                multiply(&j, from, to - from, out, t == 0);
+                multiply(&j, from, to - from, out);
             }
         }
     }

@@ -11,7 +11,6 @@
 
 #define WX_TILE 6                               /* rows; with WX_COLUMNS vectors of outputs it fills the registers */
 #define WX_COLUMNS (WX_PANEL / WX_LANES)
-#define WX_AHEAD 4096                           /* bytes of a panel asked for ahead when weights are streamed */
 
 #define WX_UNROLL _Pragma("GCC unroll 8")
 
@@ -21,28 +20,30 @@
 #define WX_I8_BYTES 1
 #endif
 
+/* sum += a * w. With sixteen registers every one is taken: left to itself, the compiler moves loads ahead, adds up in
+   another order and copies, and sends sums to the stack. */
+#if defined(WX_ISA_AVX2)
+#define WX_ADD_PRODUCT(sum, a, w) __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(w))
+#define WX_MASK(v, mask) __asm__ volatile("vandps %1, %0, %0" : "+x"(v) : "m"(*(mask)))
+#else
+#define WX_ADD_PRODUCT(sum, a, w) ((sum) = wx_fma(a, w, sum))
+#define WX_MASK(v, mask) ((v) = wx_floats(wx_and(wx_bits(v), *(mask))))
+#endif
+
 typedef int32_t wx_word __attribute__((may_alias));
 typedef float wx_float __attribute__((may_alias));
 
-static inline __attribute__((always_inline)) void wx_ask(const uint32_t * panel, int stream) {
-    if (stream) {
-        WX_UNROLL for (int line = 0; line < WX_PANEL / 16; line++)
-            _mm_prefetch((const char *) panel + WX_AHEAD + line * 64, _MM_HINT_T0);
-    }
-}
-
-static inline __attribute__((always_inline)) void wx_tile_f32(const int rows, const int stream, const char * x,
+static inline __attribute__((always_inline)) void wx_tile_f32(const int rows, const char * x,
                                                               int64_t stride, const uint32_t * panel, int64_t units,
                                                               float * out) {
     wx_v sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
     WX_UNROLL for (int r = 0; r < rows; r++)
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_zero();
     for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 4) {
-        wx_ask(panel, stream);
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = wx_load((const float *) panel + c * WX_LANES);
         WX_UNROLL for (int r = 0; r < rows; r++) {
             wx_v a = wx_set1(*(const wx_float *) (x + r * stride));
-            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_fma(a, w[c], sum[r][c]);
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) WX_ADD_PRODUCT(sum[r][c], a, w[c]);
         }
     }
     WX_UNROLL for (int r = 0; r < rows; r++)
@@ -52,7 +53,7 @@ static inline __attribute__((always_inline)) void wx_tile_f32(const int rows, co
 #if defined(WX_ISA_AVX512_BF16)
 #define WX_BF16_BYTES 2                         /* of an activation of bf16 products */
 
-static inline __attribute__((always_inline)) void wx_tile_bf16(const int rows, const int stream, const char * x,
+static inline __attribute__((always_inline)) void wx_tile_bf16(const int rows, const char * x,
                                                                int64_t stride, const uint32_t * panel, int64_t units,
                                                                float * out) {
     wx_v sum[WX_TILE][WX_COLUMNS];
@@ -60,7 +61,6 @@ static inline __attribute__((always_inline)) void wx_tile_bf16(const int rows, c
     WX_UNROLL for (int r = 0; r < rows; r++)
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_zero();
     for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 4) {
-        wx_ask(panel, stream);
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = _mm512_loadu_si512(panel + c * WX_LANES);
         WX_UNROLL for (int r = 0; r < rows; r++) {
             __m512i a = _mm512_set1_epi32(*(const wx_word *) (x + r * stride));
@@ -76,26 +76,32 @@ static inline __attribute__((always_inline)) void wx_tile_bf16(const int rows, c
 #define WX_BF16_BYTES 4
 
 /* Weights of a unit become f32 in two steps, the earlier input (the lower half) first. */
-static inline __attribute__((always_inline)) void wx_tile_bf16(const int rows, const int stream, const char * x,
+static inline __attribute__((always_inline)) void wx_tile_bf16(const int rows, const char * x,
                                                                int64_t stride, const uint32_t * panel, int64_t units,
                                                                float * out) {
     wx_v sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
+#if defined(WX_ISA_AVX2)
+    static const uint32_t upper[8] __attribute__((aligned(32))) = {
+        0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000};
+#else
     wx_vi upper = wx_set1i((int32_t) 0xffff0000);
+#endif
     WX_UNROLL for (int r = 0; r < rows; r++)
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_zero();
     for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 8) {
-        wx_ask(panel, stream);
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
             w[c] = wx_floats(wx_left(wx_bits(wx_load((const float *) panel + c * WX_LANES)), 16));
         WX_UNROLL for (int r = 0; r < rows; r++) {
             wx_v a = wx_set1(*(const wx_float *) (x + r * stride));
-            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_fma(a, w[c], sum[r][c]);
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) WX_ADD_PRODUCT(sum[r][c], a, w[c]);
         }
-        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
-            w[c] = wx_floats(wx_and(wx_bits(wx_load((const float *) panel + c * WX_LANES)), upper));
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+            w[c] = wx_load((const float *) panel + c * WX_LANES);
+            WX_MASK(w[c], &upper);
+        }
         WX_UNROLL for (int r = 0; r < rows; r++) {
             wx_v a = wx_set1(*(const wx_float *) (x + r * stride + 4));
-            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_fma(a, w[c], sum[r][c]);
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) WX_ADD_PRODUCT(sum[r][c], a, w[c]);
         }
     }
     WX_UNROLL for (int r = 0; r < rows; r++)
@@ -106,29 +112,32 @@ static inline __attribute__((always_inline)) void wx_tile_bf16(const int rows, c
 #if defined(WX_ISA_AVX2)
 /* Activations of a group of four inputs are s16 in the order 0, 2, 1, 3: the even and the odd bytes of a vector of
    weights are what shifts of 16-bit lanes yield. */
-static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, const int stream, const char * x,
+static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, const char * x,
                                                              int64_t stride, const uint32_t * panel, int64_t units,
                                                              float * out) {
     __m256i sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
     WX_UNROLL for (int r = 0; r < rows; r++)
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = _mm256_setzero_si256();
     for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 8) {
-        wx_ask(panel, stream);
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
             w[c] = _mm256_loadu_si256((const __m256i *) (panel + c * WX_LANES));
             w[c] = _mm256_srai_epi16(_mm256_slli_epi16(w[c], 8), 8);
         }
         WX_UNROLL for (int r = 0; r < rows; r++) {
             __m256i a = _mm256_set1_epi32(*(const wx_word *) (x + r * stride));
-            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
-                sum[r][c] = _mm256_add_epi32(sum[r][c], _mm256_madd_epi16(a, w[c]));
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                __m256i product = _mm256_madd_epi16(a, w[c]);
+                __asm__ volatile("vpaddd %1, %0, %0" : "+x"(sum[r][c]) : "x"(product));
+            }
         }
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
             w[c] = _mm256_srai_epi16(_mm256_loadu_si256((const __m256i *) (panel + c * WX_LANES)), 8);
         WX_UNROLL for (int r = 0; r < rows; r++) {
             __m256i a = _mm256_set1_epi32(*(const wx_word *) (x + r * stride + 4));
-            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
-                sum[r][c] = _mm256_add_epi32(sum[r][c], _mm256_madd_epi16(a, w[c]));
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                __m256i product = _mm256_madd_epi16(a, w[c]);
+                __asm__ volatile("vpaddd %1, %0, %0" : "+x"(sum[r][c]) : "x"(product));
+            }
         }
     }
     WX_UNROLL for (int r = 0; r < rows; r++)
@@ -140,7 +149,7 @@ static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, con
 /* Accumulators are declared as sixteen int32: as __m512i, gcc 12 writes every one to the stack at each step. */
 typedef int32_t wx_sums __attribute__((vector_size(64)));
 
-static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, const int stream, const char * x,
+static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, const char * x,
                                                              int64_t stride, const uint32_t * panel, int64_t units,
                                                              float * out) {
     wx_sums sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
@@ -149,7 +158,6 @@ static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, con
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
             sum[r][c] = (wx_sums) _mm512_loadu_si512(start + c * WX_LANES);
     for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 4) {
-        wx_ask(panel, stream);
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = (wx_sums) _mm512_loadu_si512(panel + c * WX_LANES);
         WX_UNROLL for (int r = 0; r < rows; r++) {
             __m512i a = _mm512_set1_epi32(*(const wx_word *) (x + r * stride));
