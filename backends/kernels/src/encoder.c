@@ -8,8 +8,9 @@
 
 #include "attention.h"
 
-#define CHUNK 96                /* rows; a multiple of WX_HEADS_STEP */
+#define CHUNK WX_HEADS_STEP     /* rows; 96 and 192 are no faster, and leave threads waiting for the last one */
 #define CROSS_CHUNK 192         /* rows; a multiple of WX_CROSS_STEP and of 6, the rows of a product's tile */
+#define CROSS_FEW 4             /* more threads than this take ranges of WX_CROSS_STEP */
 #define TICKETS 3               /* phases of a stage, at most */
 
 /* Where everything lies in the scratch memory of a job. */
@@ -266,6 +267,7 @@ void wx_encode_stage(const wx_encode * job, int32_t stage, int32_t ith, int32_t 
             for (int32_t i = first; i < last; i++)
                 wx_norm_row(&m->ln_post, p.x + (int64_t) i * p.n, p.n, job->out + (int64_t) i * p.n);
     } else {
-        while (next_chunk(&p, 0, p.n_ctx, CROSS_CHUNK, &first, &last)) cross(&p, first, last);
+        const int32_t step = nth > CROSS_FEW ? WX_CROSS_STEP : CROSS_CHUNK;
+        while (next_chunk(&p, 0, p.n_ctx, step, &first, &last)) cross(&p, first, last);
     }
 }
