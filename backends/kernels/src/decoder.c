@@ -69,7 +69,18 @@ typedef struct task {
     int32_t first, last;        /* its rows when by_rows, else all */
     float * x, * qkv, * att, * up, * own;
     char * rows, * own_rows, * work;
+    char * all_rows;            /* plan.rows ... */
+    size_t rows_each;           /* ... and plan.rows_each */
 } task;
+
+/* The rows from `from` on are shared out, or all threads work on all of them. */
+static void take_rows(task * t, int32_t from) {
+    int64_t n = t->job->n_rows - from, first = 0, last = n;
+    t->by_rows = by_rows((int32_t) n, t->nth);
+    if (t->by_rows) wx_share(n, ROW_STEP, t->ith, t->nth, &first, &last);
+    t->first = from + (int32_t) first, t->last = from + (int32_t) last;
+    t->rows = t->all_rows + (t->by_rows ? t->rows_each * (size_t) t->ith : 0);
+}
 
 static void meet(const task * t) { wx_barrier(t->job->sync, t->nth); }
 
@@ -141,10 +152,10 @@ static void attend_self(const task * t, int32_t layer) {
     const wx_decode * job = t->job;
     int64_t n = t->m->n_state, heads = t->m->n_text_head, d = n / heads;
     const uint16_t * k = job->self_k + layer * job->n_cells * n, * v = job->self_v + layer * job->n_cells * n;
-    int64_t first = t->first * heads, last = t->last * heads;
-    if (!t->by_rows) wx_share(job->n_rows * heads, 1, t->ith, t->nth, &first, &last);
+    int64_t first = 0, last = (t->last - t->first) * heads;
+    if (!t->by_rows) wx_share(last, 1, t->ith, t->nth, &first, &last);
     for (int64_t i = first; i < last; i++) {
-        int64_t row = i / heads, head = i % heads * d;
+        int64_t row = t->first + i / heads, head = i % heads * d;
         const wx_row * r = &job->rows[row];
         wx_self_attend(t->qkv + row * 3 * n + head, k + head, v + head, (int32_t) n, (int32_t) d, r->cells, r->n_cells,
                        t->att + row * n + head, t->work);
@@ -177,7 +188,20 @@ static void attend_cross(const task * t, int32_t layer) {
     phase(t);
 }
 
-static void block(const task * t, int32_t layer) {
+/* Of the last block's results only those are needed that logits come from: rows before the first such one (all of a
+   prompt but its end) only leave their keys and values. */
+static void leave_prompt(task * t, int32_t layer) {
+    const wx_decode * job = t->job;
+    int32_t first = 0;
+    if (layer < t->m->n_text_layer - 1) return;
+    for (int32_t i = 0; i < job->n_watched; i++)
+        if (job->watched[i].layer == layer) return;
+    while (first < job->n_rows && job->rows[first].output < 0) first++;
+    if (first == 0) return;
+    take_rows(t, first);
+}
+
+static void block(task * t, int32_t layer) {
     const wx_decoder_layer * l = &t->m->decoder[layer];
     int32_t n = t->m->n_state;
     int64_t a, b;
@@ -185,6 +209,7 @@ static void block(const task * t, int32_t layer) {
     multiply(t, &l->qkv, &rows, WX_PLAIN, t->qkv, 3 * n, &a, &b);
     store_cells(t, layer, a, b);
     meet(t);
+    leave_prompt(t, layer);
     attend_self(t, layer);
     rows = in_form(t, &l->out.w, NULL, t->att, n);
     add_linear(t, &l->out, &rows);
@@ -203,13 +228,13 @@ static void block(const task * t, int32_t layer) {
     add_linear(t, &l->down, &rows);
 }
 
-static void find_logits(task * t) {
+static void find_logits(const task * t) {
     const wx_decode * job = t->job;
     const wx_model * m = t->m;
     int32_t n = job->n_outputs, form = wx_form(m->logits.type), few = n <= FEW;
     int64_t first, last;
     if (n == 0) return;
-    wx_rows rows = wx_rows_at(form, n, wx_round_up(m->n_state, WX_K_STEP), few ? t->own_rows : t->rows);
+    wx_rows rows = wx_rows_at(form, n, wx_round_up(m->n_state, WX_K_STEP), few ? t->own_rows : t->all_rows);
     wx_share(job->n_rows, 1, few ? 0 : t->ith, few ? 1 : t->nth, &first, &last);
     for (int64_t i = first; i < last; i++) {
         if (job->rows[i].output < 0) continue;
@@ -227,21 +252,15 @@ void wx_decode_stage(const wx_decode * job, int32_t stage, int32_t ith, int32_t 
     plan p = plan_of(m, job->n_rows, job->n_outputs, nth);
     char * base = job->scratch, * own = base + p.own + p.own_bytes * (size_t) ith;
     task t = {
-        .job = job, .m = m, .ith = ith, .nth = nth, .by_rows = by_rows(job->n_rows, nth),
-        .first = 0, .last = job->n_rows,
+        .job = job, .m = m, .ith = ith, .nth = nth,
         .x = (float *) (base + p.x), .qkv = (float *) (base + p.qkv), .att = (float *) (base + p.att),
-        .up = (float *) (base + p.up), .rows = base + p.rows,
+        .up = (float *) (base + p.up), .all_rows = base + p.rows, .rows_each = p.rows_each,
         .own = (float *) own, .own_rows = own + p.own_rows, .work = own + p.own_work,
     };
+    take_rows(&t, 0);
     if (stage == m->n_text_layer) {
         find_logits(&t);
         return;
-    }
-    if (t.by_rows) {
-        int64_t first, last;
-        wx_share(job->n_rows, ROW_STEP, ith, nth, &first, &last);
-        t.first = (int32_t) first, t.last = (int32_t) last;
-        t.rows += p.rows_each * (size_t) ith;
     }
     if (stage == 0) embed(&t);
     block(&t, stage);
