@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-F32, F16, BF16, I8 = 0, 1, 2, 3
+from tests.kernels.library import BF16, F32, Library, ffi
 
 
 def rounded(x: np.ndarray, kind: int) -> np.ndarray:
@@ -114,7 +114,7 @@ class Decoder:
     def run(
         self, rows: list[dict[str, Any]], cache: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]], look_to: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Logits of every row and, over the first `look_to` positions, the cross attention (layer, head, row, position).
+        """Logits of every row and, over the first `look_to` positions, what heads look at (layer, head, row, position).
 
         `cache` maps (layer, cell) to the key and the value there and takes those of the rows.
         """
@@ -157,23 +157,23 @@ class Decoder:
 
     # ---- a kernel library --------------------------------------------------------------------------------------------
 
-    def packed(self, library: Any) -> Packed:
+    def packed(self, library: Library) -> Packed:
         return Packed(self, library)
 
 
 class Packed:
     """A decoder's weights in the form of one kernel library."""
 
-    def __init__(self, decoder: Decoder, library: Any) -> None:
+    def __init__(self, decoder: Decoder, library: Library) -> None:
         self.decoder, self.library = decoder, library
-        self.ffi, self.table = library.ffi, library.table
+        self.table = library.table
         self.kept: list[Any] = []  # everything that the C structures point to
         d = decoder
-        self.model = m = self.ffi.new("wx_model *")
+        self.model = m = ffi.new("wx_model *")
         m.n_mels, m.n_audio_ctx, m.n_state, m.n_audio_head, m.n_audio_layer = 80, d.n_audio_ctx, d.n_state, d.n_head, 1
         m.n_text_ctx, m.n_text_head, m.n_text_layer, m.n_vocab = d.n_text_ctx, d.n_head, d.n_layer, d.n_vocab
         m.cross_type = d.cross
-        layers = self.ffi.new("wx_decoder_layer[]", d.n_layer)
+        layers = ffi.new("wx_decoder_layer[]", d.n_layer)
         self.kept.append(layers)
         for to, layer in zip(layers, d.layers, strict=True):
             for name, value in layer.items():
@@ -188,7 +188,7 @@ class Packed:
 
     def _pointer(self, kind: str, array: np.ndarray) -> Any:
         self.kept.append(array)
-        return self.ffi.cast(kind, array.ctypes.data)
+        return ffi.cast(kind, array.ctypes.data)
 
     def _norm(self, to: Any, value: tuple[np.ndarray, np.ndarray]) -> None:
         to.w, to.b = (self._pointer("float *", x) for x in value)
@@ -197,7 +197,7 @@ class Packed:
         to.type, (to.n_out, to.n_in) = self.decoder.weights, w.shape
         to.data = self._pointer("void *", aligned(self.table.matrix_bytes(to.type, *w.shape)))
         source = np.ascontiguousarray(w, np.float32)
-        self.table.pack(self.ffi.addressof(to), 0, len(w), self.ffi.cast("void *", source.ctypes.data), F32, 1.0)
+        self.table.pack(ffi.addressof(to), 0, len(w), ffi.cast("void *", source.ctypes.data), F32, 1.0)
 
     def _linear(self, to: Any, value: tuple[np.ndarray, np.ndarray]) -> None:
         self._matrix(to.w, value[0])
@@ -208,12 +208,12 @@ class Packed:
         hidden = np.ascontiguousarray(hidden, np.float32)
         cross = aligned(self.table.cross_bytes(self.model, len(hidden)))
         scratch = aligned(self.table.encode_bytes(self.model, len(hidden), nth))
-        sync = self.ffi.new("wx_sync *")
-        job = self.ffi.new("wx_encode *")
+        sync = ffi.new("wx_sync *")
+        job = ffi.new("wx_encode *")
         job.model, job.n_ctx, job.sync = self.model, len(hidden), sync
-        job.out = self.ffi.cast("float *", hidden.ctypes.data)
-        job.cross = self.ffi.cast("void *", cross.ctypes.data)
-        job.scratch = self.ffi.cast("void *", scratch.ctypes.data)
+        job.out = ffi.cast("float *", hidden.ctypes.data)
+        job.cross = ffi.cast("void *", cross.ctypes.data)
+        job.scratch = ffi.cast("void *", scratch.ctypes.data)
         on_threads(nth, lambda ith: self.table.encode(job, self.model.n_audio_layer + 2, ith, nth))
         return cross
 
@@ -234,7 +234,7 @@ class Packed:
 
         A row is a dict of token, pos, slot, cells, cross, n_ctx and, if it has one, output.
         """
-        ffi, d, watched = self.ffi, self.decoder, watched or []
+        d, watched = self.decoder, watched or []
         c_rows = ffi.new("wx_row[]", len(rows))
         kept = []
         for to, row in zip(c_rows, rows, strict=True):

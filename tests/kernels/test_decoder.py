@@ -1,0 +1,168 @@
+"""The decoder of the compute kernels against float64, and against itself: alone, in batches, on several threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kernels.decoding import Decoder
+from tests.kernels.library import BF16, F32, I8, Library, each_library
+
+# Root mean square of the error over that of the logits. Weights are exact in f32 and bf16, so what remains is: self
+# attention over f16 caches (2^-11 of a value); activations of 8 bits' precision; whole numbers of 8 bits for weights,
+# activations and cross keys, through two blocks of random weights.
+BOUND = {F32: 1e-3, BF16: 1e-2, I8: 4e-2}
+# A softmax over a few positions, absolute.
+LOOK_BOUND = {F32: 2e-3, BF16: 2e-2, I8: 6e-2}
+TYPES = pytest.mark.parametrize("kind", [F32, BF16, I8], ids=["f32", "bf16", "i8"])
+
+# Numbers of a head from 8 to 80 (64 is Whisper's), windows from one position to all.
+SIZES = [(128, 2, 130), (16, 2, 63), (72, 3, 65), (160, 2, 64), (80, 1, 1), (128, 2, 1500)]
+
+
+def error(got: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((got - expected) ** 2) / np.mean(expected**2)))
+
+
+def conversations(
+    decoder: Decoder, packed: Any, n_ctx: int, lengths: list[int], seed: int = 1
+) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
+    """One window for each length, and as many rows, whose cells lie apart and in no order."""
+    rng = np.random.default_rng(seed)
+    rows, kept = [], []
+    free = rng.permutation(sum(lengths))
+    for length in lengths:
+        hidden = rng.standard_normal((n_ctx, decoder.n_state)).astype(np.float32)
+        window, cross = decoder.window(hidden), packed.window(hidden)
+        kept.append(cross)
+        cells, free = free[:length], free[length:]
+        for pos in range(length):
+            rows.append(
+                {
+                    "token": int(rng.integers(decoder.n_vocab)),
+                    "pos": pos,
+                    "slot": int(cells[pos]),
+                    "cells": [int(c) for c in rng.permutation(cells[: pos + 1])],
+                    "window": window,
+                    "cross": cross,
+                    "n_ctx": n_ctx,
+                    "output": len(rows),
+                }
+            )
+    return rows, kept
+
+
+@each_library
+@TYPES
+@pytest.mark.parametrize(("n_state", "n_head", "n_ctx"), SIZES)
+def test_logits_and_heads_equal_float64(library: Library, kind: int, n_state: int, n_head: int, n_ctx: int) -> None:
+    decoder = Decoder(n_state, n_head, 2, weights=kind, cross=kind)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, n_ctx, [9, 3])
+    watched = [(0, n_head - 1), (1, 0)]
+    look_to = min(n_ctx, 50)
+    expected, looks = decoder.run(rows, {}, look_to)
+    logits, look = packed.run(rows, packed.cache(12), watched=watched, look_to=look_to)
+    assert error(logits, expected) < BOUND[kind]
+    for i, (layer, head) in enumerate(watched):
+        assert np.abs(look[i] - looks[layer, head]).max() < LOOK_BOUND[kind]
+    if kind == F32 and n_ctx > 1:
+        assert looks.max() > 2 / look_to  # the heads do prefer some positions
+
+
+@each_library
+@pytest.mark.parametrize("weights", [F32, BF16, I8], ids=["f32", "bf16", "i8"])
+@pytest.mark.parametrize("cross", [F32, BF16, I8], ids=["cross f32", "cross bf16", "cross i8"])
+def test_cross_keys_may_be_kept_otherwise_than_weights(library: Library, weights: int, cross: int) -> None:
+    decoder = Decoder(64, 1, 1, weights=weights, cross=cross)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 100, [4])
+    logits, _ = packed.run(rows, packed.cache(4))
+    assert error(logits, decoder.run(rows, {})[0]) < max(BOUND[weights], BOUND[cross])
+
+
+@each_library
+@TYPES
+@pytest.mark.parametrize("nth", [1, 2, 3, 7])
+def test_a_row_is_the_same_alone_and_among_others(library: Library, kind: int, nth: int) -> None:
+    decoder = Decoder(128, 2, 2, weights=kind, cross=kind)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 130, [7, 1, 2, 5, 6, 3])
+    cache = packed.cache(24)
+    alone = [packed.run([{**row, "output": 0}], cache, watched=[(0, 1), (1, 0)], look_to=20) for row in rows]
+    logits, look = packed.run(rows, packed.cache(24), nth=nth, watched=[(0, 1), (1, 0)], look_to=20)
+    assert (logits == np.concatenate([one for one, _ in alone])).all()
+    assert (look == np.concatenate([one for _, one in alone], axis=1)).all()
+
+
+@each_library
+@TYPES
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("asked", [1, 20, 150])
+def test_a_prompt_is_the_same_as_its_tokens_one_by_one(library: Library, kind: int, nth: int, asked: int) -> None:
+    decoder = Decoder(64, 1, 2, weights=kind, cross=kind)
+    packed = decoder.packed(library)
+    n = 150  # with one to three threads each takes its rows through the block, or not
+    rows, _ = conversations(decoder, packed, 70, [n])
+    cache, together = packed.cache(n), packed.cache(n)
+    one_by_one = np.concatenate([packed.run([{**row, "output": 0}], cache)[0] for row in rows])
+    for row in rows:
+        row["output"] = row["pos"] - (n - asked) if row["pos"] >= n - asked else -1
+    logits, _ = packed.run(rows, together, nth=nth)
+    assert logits.shape == (asked, decoder.n_vocab)
+    assert (logits == one_by_one[n - asked :]).all()
+    assert (cache[0] == together[0]).all() and (cache[1] == together[1]).all()
+    watched, _ = packed.run(rows, packed.cache(n), nth=nth, watched=[(1, 0)], look_to=70)
+    assert (watched == logits).all()
+
+
+@each_library
+def test_the_longest_prompt(library: Library) -> None:
+    decoder = Decoder(64, 1, 1, weights=BF16, cross=BF16)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 50, [448])
+    logits, _ = packed.run(rows, packed.cache(448), nth=2)
+    assert error(logits, decoder.run(rows, {})[0]) < BOUND[BF16]
+
+
+@each_library
+def test_beams_share_cells(library: Library) -> None:
+    decoder = Decoder(64, 1, 2)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 64, [6])
+    cache, exact = packed.cache(20), {}
+    packed.run(rows, cache), decoder.run(rows, exact)
+    stem = [row["slot"] for row in rows]
+    beams = [
+        {**rows[0], "token": token, "pos": 6, "slot": 10 + i, "cells": [*stem[: 6 - i], 10 + i], "output": i}
+        for i, token in enumerate([5, 7, 11, 13, 17])
+    ]
+    logits, _ = packed.run(beams, cache)
+    assert error(logits, decoder.run(beams, exact)[0]) < BOUND[F32]
+
+
+@each_library
+@pytest.mark.parametrize("n_vocab", [51864, 51865, 51866])
+@TYPES
+def test_every_size_of_vocabulary(library: Library, n_vocab: int, kind: int) -> None:
+    decoder = Decoder(16, 2, 1, n_vocab=n_vocab, weights=kind, cross=kind)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 3, [2])
+    logits, _ = packed.run(rows, packed.cache(2), nth=2)
+    assert error(logits, decoder.run(rows, {})[0]) < BOUND[kind]
+
+
+@each_library
+@TYPES
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_stays_in_its_row(library: Library, kind: int, bad: float) -> None:
+    decoder = Decoder(64, 1, 1, weights=kind, cross=kind)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 70, [2, 2])
+    good, _ = packed.run(rows, packed.cache(4))
+    decoder.d_pe[1, 3] = bad  # the second row of each conversation
+    logits, _ = packed.run(rows, packed.cache(4))
+    assert not np.isfinite(logits[[1, 3]]).any()
+    assert (logits[[0, 2]] == good[[0, 2]]).all()
