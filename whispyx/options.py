@@ -6,7 +6,6 @@ line and the parameters handed to the engine are all made from its fields.
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 from collections.abc import Mapping
@@ -277,6 +276,8 @@ class TranscribeOptions:
         known = {option.name for option in fields(cls)} - {"language"}
         for name in keywords:
             if name not in known:
+                import difflib  # only for what it helps to say
+
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise TypeError(f"unknown transcription option {name!r}{hint}")

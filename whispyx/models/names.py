@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +118,8 @@ def find(name: str) -> KnownModel:
     if model is not None:
         return model
     folded = name.strip().lower().replace("_", "-").removeprefix("ggml-").removeprefix("whisper-")
+    import difflib  # only for what it helps to say
+
     close = difflib.get_close_matches(folded, [*MODELS, *ALIASES], n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(close)}?" if close else f"known names: {', '.join(MODELS)}"
     raise ModelNotFoundError(f"no model is called {name!r}, and there is no such file; {hint}")
