@@ -107,14 +107,17 @@ class Library:
             for done in [pool.submit(call, where, i, n_threads) for i in range(n_threads)]:
                 done.result()
 
-    def pack(self, weights: np.ndarray, kind: int, src_type: int = F32, factor: float = 1.0) -> Packed:
-        """Pack weights (n_out, n_in), float32 or the bits of src_type."""
-        n_out, n_in = weights.shape
+    def empty(self, kind: int, n_out: int, n_in: int) -> Packed:
+        """Return a matrix of (n_out, n_in) whose memory holds nothing yet."""
         data = aligned(self.table.matrix_bytes(kind, n_out, n_in))
         matrix = ffi.new("wx_matrix *", {"type": kind, "n_out": n_out, "n_in": n_in, "data": pointer(data)})
-        weights = np.ascontiguousarray(weights)
-        self.table.pack(matrix, 0, n_out, pointer(weights), src_type, factor)
         return Packed(self, matrix, data)
+
+    def pack(self, weights: np.ndarray, kind: int, src_type: int = F32, factor: float = 1.0) -> Packed:
+        """Pack weights (n_out, n_in), float32 or the bits of src_type."""
+        packed = self.empty(kind, *weights.shape)
+        packed.put(0, np.ascontiguousarray(weights), src_type, factor)
+        return packed
 
 
 class Packed:
@@ -122,6 +125,10 @@ class Packed:
 
     def __init__(self, library: Library, matrix: Any, data: np.ndarray) -> None:
         self.library, self.matrix, self.data = library, matrix, data
+
+    def put(self, first: int, weights: np.ndarray, src_type: int = F32, factor: float = 1.0) -> None:
+        """Pack rows from `first` on."""
+        self.library.table.pack(self.matrix, first, len(weights), pointer(weights), src_type, factor)
 
     def times(self, x: np.ndarray, bias: np.ndarray | None = None, n_threads: int = 1) -> np.ndarray:
         """Return x (n, n_in) times the transposed matrix, plus bias: float32 (n, n_out)."""

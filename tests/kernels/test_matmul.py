@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.library import TYPES, each_library, rounded_bf16
+from tests.kernels.library import BF16, F16, F32, I8, TYPES, each_library, from_bf16, rounded_bf16, to_bf16
 
 # Sizes: one of everything, odd ones, whole and broken panels and tiles, a layer of base.
 SHAPES = [
@@ -56,3 +56,86 @@ def test_products_are_those_of_the_rounded_numbers(library, kind, shape) -> None
     size = np.sqrt(shape[2]) + 1
     error = np.abs(found - expected(library, kind, x, w, bias)).max() / size
     assert error < (I8_ERROR if kind == "i8" else F32_ERROR), error
+
+
+@each_library
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_row_does_not_depend_on_its_batch_or_the_threads(library, kind) -> None:
+    x, w, bias = data(23, 200, 150)
+    packed = library.pack(w, TYPES[kind])
+    together = packed.times(x, bias)
+    for n_threads in (2, 3, 7):
+        np.testing.assert_array_equal(packed.times(x, bias, n_threads), together)
+    for n in (1, 2, 5, 6, 7, 8, 13):
+        np.testing.assert_array_equal(packed.times(x[:n], bias), together[:n])
+    np.testing.assert_array_equal(packed.times(np.tile(x, (9, 1)), bias, 2), np.tile(together, (9, 1)))
+
+
+@each_library
+@pytest.mark.parametrize("kind", TYPES)
+def test_sources_of_every_type_and_a_factor(library, kind) -> None:
+    x, w, _ = data(3, 70, 90)
+    halves = w.astype(np.float16)
+    np.testing.assert_array_equal(
+        library.pack(halves, TYPES[kind], F16).times(x), library.pack(halves.astype(np.float32), TYPES[kind]).times(x)
+    )
+    bits = to_bf16(w)
+    np.testing.assert_array_equal(
+        library.pack(bits, TYPES[kind], BF16).times(x), library.pack(from_bf16(bits), TYPES[kind]).times(x)
+    )
+    # A power of two changes no digit.
+    np.testing.assert_array_equal(
+        library.pack(w, TYPES[kind], F32, 0.125).times(x), library.pack(w * np.float32(0.125), TYPES[kind]).times(x)
+    )
+
+
+@each_library
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("parts", [(48, 48, 48), (64, 64, 22), (1, 100, 29)], ids=str)
+def test_a_matrix_may_be_packed_in_parts(library, kind, parts) -> None:
+    x, w, _ = data(4, sum(parts), 40)
+    whole = library.pack(w, TYPES[kind])
+    pieces = library.empty(TYPES[kind], *w.shape)
+    first = 0
+    for n in parts:
+        pieces.put(first, np.ascontiguousarray(w[first : first + n]))
+        first += n
+    np.testing.assert_array_equal(pieces.times(x), whole.times(x))
+    np.testing.assert_array_equal(pieces.data, whole.data)
+
+
+@each_library
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_no_number_shows_in_its_row_and_nowhere_else(library, kind, odd) -> None:
+    x, w, bias = data(8, 130, 64)
+    packed = library.pack(w, TYPES[kind])
+    clean = packed.times(x, bias)
+    x[3, 20] = odd
+    found = packed.times(x, bias)
+    assert not np.isfinite(found[3]).any()
+    np.testing.assert_array_equal(np.delete(found, 3, axis=0), np.delete(clean, 3, axis=0))
+
+
+@each_library
+@pytest.mark.parametrize("kind", TYPES)
+def test_rows_and_weights_of_zeros(library, kind) -> None:
+    x, w, bias = data(5, 66, 48)
+    x[2] = 0
+    w[65] = 0
+    found = library.pack(w, TYPES[kind]).times(x, bias)
+    np.testing.assert_array_equal(found[2], bias)
+    np.testing.assert_array_equal(found[:, 65], np.repeat(bias[65], 5))
+
+
+@each_library
+def test_the_largest_sums_of_int8_fit(library) -> None:
+    ones = np.ones((1, 5120), dtype=np.float32)
+    packed = library.pack(np.concatenate([ones, -ones]), I8)
+    np.testing.assert_allclose(packed.times(np.concatenate([ones, -ones])), [[5120, -5120], [-5120, 5120]], rtol=1e-6)
+
+
+@each_library
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_peak_loop_ends_and_counts(library, kind) -> None:
+    assert 1e9 < library.table.peak(TYPES[kind], 0.01) < 1e14

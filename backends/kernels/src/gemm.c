@@ -16,7 +16,8 @@ static int64_t number_bytes(int32_t form) {
 }
 
 static size_t data_bytes(int32_t form, int32_t n, int32_t k) {
-    return ((size_t) (n * (int64_t) wx_round_up(k, WX_K_STEP) * number_bytes(form)) + WX_ALIGN - 1) & -(size_t) WX_ALIGN;
+    size_t bytes = (size_t) n * (size_t) wx_round_up(k, WX_K_STEP) * (size_t) number_bytes(form);
+    return (bytes + WX_ALIGN - 1) & -(size_t) WX_ALIGN;
 }
 
 size_t wx_rows_bytes(int32_t form, int32_t n, int32_t k) {

@@ -112,8 +112,10 @@ static void powers(const complex_v * z, wx_v * power, const turns * w) {
 static inline void four_samples(const float * const * frame, int at, wx_v out[4]) {
     wx_v v[4];
 #if WX_LANES == 8
-    for (int i = 0; i < 4; i++)
-        v[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(frame[i] + at)), _mm_loadu_ps(frame[4 + i] + at), 1);
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_castps128_ps256(_mm_loadu_ps(frame[i] + at));
+        v[i] = _mm256_insertf128_ps(v[i], _mm_loadu_ps(frame[4 + i] + at), 1);
+    }
     __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(v[0], v[1])), b = _mm256_castps_pd(_mm256_unpacklo_ps(v[2], v[3]));
     __m256d c = _mm256_castps_pd(_mm256_unpackhi_ps(v[0], v[1])), d = _mm256_castps_pd(_mm256_unpackhi_ps(v[2], v[3]));
     out[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
@@ -179,7 +181,8 @@ void wx_mel_frames(const float * padded, int64_t first, int64_t last, const floa
     for (int64_t i = first; i < last; i += WX_LANES) {
         int lanes = last - i < WX_LANES ? (int) (last - i) : WX_LANES;
         const float * frame[WX_LANES];      /* lanes without a frame repeat the last one */
-        for (int lane = 0; lane < WX_LANES; lane++) frame[lane] = padded + HOP * (i + (lane < lanes ? lane : lanes - 1));
+        for (int lane = 0; lane < WX_LANES; lane++)
+            frame[lane] = padded + HOP * (i + (lane < lanes ? lane : lanes - 1));
         for (int at = 0; at < FFT; at += 4) {
             wx_v v[4];
             four_samples(frame, at, v);
