@@ -111,6 +111,8 @@ class FakeContext:
     load_ms = 12.5
     weight_bytes = 147_000_000
     flash_attn = True
+    compute = "exact"
+    kernels: str | None = None
     fallbacks = ()
     placement: ClassVar[dict[str, Any]] = {}
 
