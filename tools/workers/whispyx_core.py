@@ -25,6 +25,7 @@ TOKEN_FIELDS = {name: name for name in ("tid", "p", "plog", "pt", "ptsum", "t_dt
     "t0": "token_t0",
     "t1": "token_t1",
 }
+STAGES = ("mel_ms", "encode_ms", "cross_ms", "prompt_ms", "batchd_ms", "decode_ms", "sample_ms", "total_ms")
 
 
 def peak_kb() -> int:
@@ -142,6 +143,7 @@ class Worker:
             "vad_segments": vad_segments,
             "seconds": seconds,
             "timings": timings,
+            "stages": {name: getattr(t, name) for name in STAGES},
         }
 
     @staticmethod

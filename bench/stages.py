@@ -1,0 +1,89 @@
+"""Where the time of a transcription goes, stage by stage, for each precision.
+
+python -m bench.stages                             base on jfk.wav: exact (ggml's operations), f32, bf16, int8
+python -m bench.stages --model tiny.en --compute exact auto --rounds 7
+
+Best of the rounds, whole runs: of the round that was the fastest. "rest" is what no stage's clock has seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from bench import sounds, suite
+from bench.measure import default_threads, load_warning
+from tools.workers.client import FOLDER, Worker
+
+LABELS = {
+    "mel_ms": "spectrogram",
+    "encode_ms": "encoder",
+    "cross_ms": "cross keys and values",
+    "prompt_ms": "prompt",
+    "batchd_ms": "prompt and beams",
+    "decode_ms": "tokens",
+    "sample_ms": "choice of tokens",
+}
+
+
+def stages(setting: suite.Setting, path: str, compute: str, rounds: int) -> dict[str, float]:
+    """Milliseconds of each stage in the fastest of some runs."""
+    params = {"n_threads": setting.threads, "temperature_inc": 0.0, "language": suite.LANGUAGE}
+    samples = setting.sounds["jfk"][0]
+    with suite.alone(setting), Worker(FOLDER / "whispyx_core.py", setting.python) as worker:
+        worker("load", model=path, flash_attn=True, compute=compute)
+        worker("full", samples=samples, params=params)
+        runs = [worker("full", samples=samples, params=params) for _ in range(rounds)]
+    best = min(runs, key=lambda run: run["seconds"])
+    found: dict[str, float] = {label: best["stages"][key] for key, label in LABELS.items()}
+    found["rest"] = 1e3 * best["seconds"] - sum(found.values())
+    return {**found, "all": 1e3 * best["seconds"]}
+
+
+def table(columns: dict[str, dict[str, float]]) -> list[str]:
+    """Markdown: a row a stage, a column a precision, with its share of the whole."""
+    lines = [f"| ms | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
+    for stage in next(iter(columns.values())):
+        cells = [f"{found[stage]:.1f} ({100 * found[stage] / found['all']:.0f} %)" for found in columns.values()]
+        lines.append(f"| {stage} | {' | '.join(cells)} |")
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.stages", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--model", default="base", help="name or path (default: base)")
+    parser.add_argument("--compute", nargs="+", default=["exact", "f32", "bf16", "int8"])
+    parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--lock", type=Path, help="file to lock during each measurement, on a machine that is shared")
+    options = parser.parse_args(arguments)
+    warning = load_warning()
+    if warning:
+        print(warning, file=sys.stderr)
+    from tests import data
+    from whispyx.models import resolve
+
+    try:
+        jfk = data.jfk_wav()
+    except data.Unavailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        samples = Path(folder) / "jfk.npy"
+        np.save(samples, sounds.read(jfk))
+        setting = suite.Setting(
+            sys.executable, options.threads, {"jfk": (str(samples), 11.0)}, jfk, lock=options.lock
+        )  # fmt: skip
+        path = str(resolve(options.model))
+        columns = {kind: stages(setting, path, kind, options.rounds) for kind in options.compute}
+    print(f"{options.model}, jfk.wav, {options.threads} threads, best of {options.rounds}\n")
+    print("\n".join(table(columns)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
