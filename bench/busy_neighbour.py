@@ -56,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--neighbours", type=int, default=1)
+    parser.add_argument("--compute", default="auto", help="precision of whispyx (default: auto)")
     parser.add_argument("--portable", action="store_true", help="compare with the wheel instead of the native build")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
@@ -70,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with as_array(sound) as samples:
             for _ in range(options.rounds):
-                for name, start in engines(not options.portable).items():
+                for name, start in engines(not options.portable, options.compute).items():
                     row = found.setdefault(name, {"quiet": [], "busy": []})
                     row["quiet"].append(seconds(start, model, samples, params, 0))
                     row["busy"].append(seconds(start, model, samples, params, options.neighbours))

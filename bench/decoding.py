@@ -52,7 +52,7 @@ def measure(options: argparse.Namespace, talk: Path, lecture: Path, voice: Path)
     found: Rounds = {}
     with as_array(talk) as samples, as_array(lecture) as minute:
         for _ in range(options.rounds):
-            for engine, start in engines(not options.portable).items():
+            for engine, start in engines(not options.portable, options.compute).items():
                 with start() as worker:
                     rows = [row for model in models for row in decoding_rows(worker, model, samples, options.threads)]
                     speech = {
@@ -73,6 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", action="append", help="name or path (default: tiny.en and base)")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--compute", default="auto", help="precision of whispyx (default: auto)")
     parser.add_argument("--portable", action="store_true", help="compare with the wheel instead of the native build")
     options = parser.parse_args(arguments)
     options.model = options.model or ["tiny.en", "base"]

@@ -33,7 +33,7 @@ def compare(options: argparse.Namespace, sound: Path) -> dict[str, Figures]:
     rounds: dict[str, list[Figures]] = {}
     with as_array(sound) as samples:
         for _ in range(options.rounds):
-            for name, start in engines(not options.portable).items():
+            for name, start in engines(not options.portable, options.compute).items():
                 figures = measure(start, model, samples, params, not options.no_flash_attn, options.warm)
                 rounds.setdefault(name, []).append(figures)
     return {name: Figures.median(found) for name, found in rounds.items()}
@@ -59,6 +59,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm", type=int, default=1, help="uncounted runs in each process (default: 1)")
+    parser.add_argument("--compute", default="auto", help="precision of whispyx (default: auto)")
     parser.add_argument("--portable", action="store_true", help="compare with the wheel instead of the native build")
     parser.add_argument("--no-flash-attn", action="store_true")
     parser.add_argument("--json", action="store_true")

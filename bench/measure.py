@@ -41,14 +41,14 @@ class MissingPeer(Exception):
     """An engine to compare with has not been set up."""
 
 
-def engines(native: bool) -> dict[str, Start]:
+def engines(native: bool, compute: str = "auto") -> dict[str, Start]:
     """How to start each engine: whispyx, and whisper.cpp built for this CPU (or its portable wheel)."""
     python = peers.python("pywhispercpp", native)
     if python is None:
         flag = "--native " if native else ""
         raise MissingPeer(f"whisper.cpp is not set up: python tools/peers.py {flag}pywhispercpp")
-    compute = {"WHISPYX_COMPUTE": os.environ.get("WHISPYX_COMPUTE") or "auto"}  # as users have it
-    return {"whispyx": lambda: client.whispyx(environment=compute), "whisper.cpp": lambda: client.whispercpp(python)}
+    ours = {"load": {"compute": compute}}
+    return {"whispyx": lambda: client.whispyx(defaults=ours), "whisper.cpp": lambda: client.whispercpp(python)}
 
 
 @contextmanager

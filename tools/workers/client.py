@@ -31,6 +31,7 @@ class Worker:
     python : the interpreter to run it with.
     environment : variables to add to ours.
     timeout : seconds that one command may take before the worker is ended.
+    defaults : by command, the arguments that are sent where a call does not give them.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class Worker:
         python: str | Path = sys.executable,
         environment: Mapping[str, str] | None = None,
         timeout: float = 600,
+        defaults: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.timeout = timeout
+        self.defaults = defaults or {}
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
         self.process = subprocess.Popen(
             [str(python), str(script)],
@@ -57,7 +60,7 @@ class Worker:
         guard = threading.Timer(self.timeout, self.process.kill)
         guard.start()
         try:
-            self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self.process.stdin.write(json.dumps({"do": do, **self.defaults.get(do, {}), **arguments}) + "\n")
             self.process.stdin.flush()
             line = self.process.stdout.readline()
         except BrokenPipeError:

@@ -46,13 +46,11 @@ class Worker:
         self.loaded: Any = None
 
     def load(
-        self, model: str, flash_attn: bool, aheads: dict[str, Any] | None = None, compute: str | None = None
+        self, model: str, flash_attn: bool, aheads: dict[str, Any] | None = None, compute: str = "exact"
     ) -> dict[str, Any]:
         from whispyx._core.context import Context
 
         self.loaded = None
-        # comparisons of what is computed are of the plain path; those of time say what they want
-        compute = compute or os.environ.get("WHISPYX_COMPUTE") or "exact"
         if self.ctx is not None:
             self.state.close()
             self.ctx.close()
