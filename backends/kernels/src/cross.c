@@ -93,7 +93,8 @@ static float quantise_key(const float * x, int32_t d, int32_t dp, int8_t * to) {
     return most / 127.0f + vf_sum(bad);
 }
 
-static void store_keys(const wx_model * m, const wx_cross_shape * s, const float * k, int64_t stride, int32_t n, char * dst) {
+static void store_keys(const wx_model * m, const wx_cross_shape * s, const float * k, int64_t stride, int32_t n,
+                       char * dst) {
     union {
         float f32[16 * WX_HEAD_MAX];
         uint32_t words[16 * WX_HEAD_MAX];
@@ -114,7 +115,8 @@ static void store_keys(const wx_model * m, const wx_cross_shape * s, const float
             for (int32_t i = count; i < 16; i++) scales[key + i] = 0.0f;
         int32_t row = s->dp * s->size, lane = key % s->panel;
         char * panel = dst + (int64_t) (key - lane) * row;
-        if (m->cross_type == WX_I8 && WX_UNIT_I8 == 2) spread_halves(rows.bf16, row / 2, (uint16_t *) panel + lane, s->panel);
+        if (m->cross_type == WX_I8 && WX_UNIT_I8 == 2)
+            spread_halves(rows.bf16, row / 2, (uint16_t *) panel + lane, s->panel);
         else spread_words(rows.words, row / 4, (uint32_t *) panel + lane, s->panel);
     }
 }
@@ -159,7 +161,8 @@ static void store_values_i8(const wx_cross_shape * s, const float * v, int64_t s
     }
 }
 
-static void store_values(const wx_model * m, const wx_cross_shape * s, const float * v, int64_t stride, int32_t n, char * dst) {
+static void store_values(const wx_model * m, const wx_cross_shape * s, const float * v, int64_t stride, int32_t n,
+                         char * dst) {
     if (m->cross_type == WX_I8) {
         store_values_i8(s, v, stride, n, dst);
         return;

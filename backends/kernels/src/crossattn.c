@@ -1,5 +1,5 @@
-/* Cross attention: rows of the decoder over the keys and values of their window, a tile of queries at a time. All scores
- * of a query are kept (1500 are 6 KB), so the softmax is exact and in order.
+/* Cross attention: rows of the decoder over the keys and values of their window, a tile of queries at a time. All
+ * scores of a query are kept (1500 are 6 KB), so the softmax is exact and in order.
  */
 #include <math.h>
 #include <string.h>
@@ -112,7 +112,8 @@ WX_INLINE void find_scores(const int type, const int nq, work * w) {
                 tile_f32(nq, WX_TILE_V, 0, block + at * dp * 4, dp, (const float *) w->x, dp, out + at, w->padded);
         } else if (type == WX_BF16) {
             for (int32_t at = 0; at < BLOCK; at += WX_TILE_V * WX_LANES)
-                tile_bf16(nq, WX_TILE_V, 0, block + at * dp * 2, dp / 2, (const void *) w->x, dp / 2, out + at, w->padded);
+                tile_bf16(nq, WX_TILE_V, 0, block + at * dp * 2, dp / 2, (const void *) w->x, dp / 2, out + at,
+                          w->padded);
         } else {
             const float * scales = (const float *) (block + (int64_t) BLOCK * dp);
             for (int32_t at = 0; at < BLOCK; at += WX_TILE_I * WX_LANES) {
@@ -198,7 +199,8 @@ WX_INLINE void find_values(const int type, const int nq, work * w) {
             for (; at + WX_TILE_I * WX_LANES <= dp; at += WX_TILE_I * WX_LANES) values_of_i8(nq, WX_TILE_I, w, b, at);
             for (; at < dp; at += WX_LANES) values_of_i8(nq, 1, w, b, at);
         } else {
-            for (; at + WX_TILE_V * WX_LANES <= dp; at += WX_TILE_V * WX_LANES) values_of(type, nq, WX_TILE_V, w, b, at);
+            for (; at + WX_TILE_V * WX_LANES <= dp; at += WX_TILE_V * WX_LANES)
+                values_of(type, nq, WX_TILE_V, w, b, at);
             for (; at < dp; at += WX_LANES) values_of(type, nq, 1, w, b, at);
         }
     }

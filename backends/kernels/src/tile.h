@@ -122,7 +122,8 @@ WX_INLINE void tile_i8(const int nq, const int nv, const int w_unsigned, const c
 typedef int32_t wx_v16 __attribute__((vector_size(64)));
 
 WX_INLINE void tile_i8(const int nq, const int nv, const int w_unsigned, const char * w,
-                       int32_t steps, const int32_t * x, int64_t x_stride, int64_t plane, vi sum[WX_TILE_Q][WX_TILE_I]) {
+                       int32_t steps, const int32_t * x, int64_t x_stride, int64_t plane,
+                       vi sum[WX_TILE_Q][WX_TILE_I]) {
     wx_v16 high[WX_TILE_Q][WX_TILE_I], low[WX_TILE_Q][WX_TILE_I];
     WX_UNROLL for (int q = 0; q < nq; q++)
         WX_UNROLL for (int v = 0; v < nv; v++) high[q][v] = low[q][v] = (wx_v16) vi_zero();
