@@ -8,9 +8,10 @@
 #define WX_HEADS_STEP 48        /* rows are stored and attended in ranges that begin at multiples of this */
 
 /* Queries, keys and values of all heads, packed for the tiles of attention.c. A unit is what one step of a tile takes
-   of each lane, 32 bits: a pair of bf16, or one float. */
+   of each lane, 32 bits: four int8, a pair of bf16, or one float. */
 typedef struct wx_heads {
-    int32_t form;               /* WX_BF16 or WX_F32 */
+    int32_t form;               /* of what is stored and of the weights of values: WX_BF16 or WX_F32 */
+    int32_t scores;             /* what queries and keys are multiplied as: `form`, or WX_I8 */
     int32_t n_head, d, n_ctx;
     int32_t units;              /* of a query or key */
     int32_t n_keys;             /* n_ctx rounded up to whole panels */
@@ -18,11 +19,15 @@ typedef struct wx_heads {
     uint32_t * q;               /* (n_head, n_ctx rounded up to tiles, units) */
     uint32_t * k;               /* (n_head, n_keys / WX_PANEL, units, WX_PANEL) */
     uint32_t * v;               /* (n_head, width / WX_PANEL, n_keys (pairs of keys for bf16), WX_PANEL) */
+    /* for WX_I8: */
+    float * q_scale;            /* (n_head, n_ctx rounded up to tiles) */
+    float * k_scale;            /* (n_head, n_keys) */
+    int32_t * k_start;          /* (n_head, n_keys): where sums begin, since queries are stored 128 too high */
 } wx_heads;
 
-int32_t wx_heads_form(int32_t matrix_type);         /* what attention computes with beside matrices of this type */
-size_t wx_heads_bytes(int32_t form, int32_t n_head, int32_t d, int32_t n_ctx);
-wx_heads wx_heads_at(int32_t form, int32_t n_head, int32_t d, int32_t n_ctx, void * memory);
+/* Attention beside matrices of this type. */
+size_t wx_heads_bytes(int32_t matrix_type, int32_t n_head, int32_t d, int32_t n_ctx);
+wx_heads wx_heads_at(int32_t matrix_type, int32_t n_head, int32_t d, int32_t n_ctx, void * memory);
 
 /* Store rows [first, last) of the merged projection, (queries, keys, values) of n_head * d numbers each: bf16 or f32 as
    `form` says, `stride` numbers between rows; row `first` at qkv. The last range also stores what pads the panels. */
