@@ -63,6 +63,7 @@ class OptionFields(TypedDict, total=False):
     offset: float
     duration: float | None
     audio_ctx: int | None
+    no_pad: bool
     n_threads: int | None
 
 
@@ -185,6 +186,10 @@ class TranscribeOptions:
         How much of it to take, in seconds. None: to the end.
     audio_ctx : int or None
         Encoder positions to use, 1 to 1500: less is faster and less exact. None: all.
+    no_pad : bool
+        Let each window be as long as what is left of the sound and a good second, instead of 30 s: short sounds are
+        recognised several times as fast. The models were trained on 30 s; a text may come out differently, or repeat
+        itself.
     n_threads : int or None
         Threads of this job, 1 to 512. None: those of the model.
 
@@ -234,6 +239,7 @@ class TranscribeOptions:
     offset: float = _option(0.0, "start this many seconds into the audio", flag="--offset", high=_MAX_SECONDS)
     duration: float | None = _option(None, "take this many seconds only", flag="--duration", high=_MAX_SECONDS)
     audio_ctx: int | None = _option(None, low=1, high=1500)
+    no_pad: bool = _option(False, "encode no more than a short sound needs: faster, less sure", flag="--no-pad")
     n_threads: int | None = _option(None, "threads to compute with", flag="--threads", low=1, high=MAX_THREADS)
 
     def __post_init__(self) -> None:

@@ -43,6 +43,7 @@ class FullParams:
     split_on_word: bool
     max_tokens: int
     audio_ctx: int
+    no_pad: bool
     tdrz_enable: bool
     suppress_regex: str | None
     suppress_regex_search: bool

@@ -207,6 +207,7 @@ FIELDS = {
     "split_on_word": (False, _flag),
     "max_tokens": (0, _integer(0, _INT)),
     "audio_ctx": (0, _integer(0, _INT)),
+    "no_pad": (False, _flag),           # windows no longer than the sound needs, where audio_ctx is 0
     "tdrz_enable": (False, _flag),
     "suppress_regex": (None, _pattern),
     "suppress_regex_search": (False, _flag),    # a match anywhere in a token's text, not of the whole text

@@ -51,6 +51,7 @@ cdef class FullRun:
     cdef Phase _mel(self) except *
     cdef Phase _language(self) except *
     cdef Phase _seek(self) except *
+    cdef void _fit(self) noexcept
     cdef Phase _encode(self) except *
     cdef Phase _attempt(self) except *
     cdef Phase _decode(self) except *

@@ -44,6 +44,8 @@ cdef enum:
     FRAMES_PER_WINDOW = 3000
     DELTA_MIN = 10                  # frames: less audio than this is not decoded
     FORGET_TAIL = 500               # frames: in the last 5 s, earlier text does more harm than good
+    SILENCE_BEHIND = 128            # frames of a window that is sized to the sound …
+    FRAMES_PER_STEP = 100           # … to a multiple of this, so that few sizes occur
     KEEPER = 63                     # sequence
     DISTIL_TEXT_LAYERS = 2          # the first distilled models were trained without timestamps …
     DISTIL_V3_VOCAB = 51866         # … those of this vocabulary with them
@@ -239,6 +241,7 @@ cdef class FullRun:
         cdef EndRules * ends
         language = p.get("language")
         if language is None or p.get("detect_language"):
+            self._fit()
             self.lang, probabilities = detect(self.state, self.seek, self.n_threads, self.first)
             self.language_probability = float(probabilities[self.lang])
             if self.ctx.vocab.is_multilingual:
@@ -278,9 +281,17 @@ cdef class FullRun:
             return DONE
         return ENCODE
 
+    cdef void _fit(self) noexcept:
+        """Size the encoder to what is left of the sound, and some silence that tells the model it has ended."""
+        cdef int n_frames = min(self.seek_end - self.seek, <int>FRAMES_PER_WINDOW) + SILENCE_BEHIND
+        if self.params.get("no_pad") and self.params.get("audio_ctx") == 0:
+            n_frames = (n_frames + FRAMES_PER_STEP - 1) // FRAMES_PER_STEP * FRAMES_PER_STEP
+            self.state.audio_ctx = min(n_frames // 2, self.ctx.hparams.n_audio_ctx)
+
     cdef Phase _encode(self) except *:
         if self.encoded_seek != self.seek or self.state.encoded_ctx == 0:
             self.encoded_seek = -1
+            self._fit()
             encode_window(self.state, self.seek, self.n_threads)
             self.encoded_seek = self.seek
         self.attempt.forget()
