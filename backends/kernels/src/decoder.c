@@ -245,6 +245,14 @@ static void find_logits(const task * t) {
     wx_epilogue e = {.kind = WX_PLAIN, .out_f32 = job->logits, .stride = m->n_vocab};
     wx_share(m->n_vocab, WX_PANEL, t->ith, t->nth, &first, &last);
     if (first < last) wx_gemm(&m->logits, NULL, &rows, 0, n, (int32_t) first, (int32_t) last, &e);
+    if (m->logits.type == WX_F32) return;
+    meet(t);
+    wx_share(job->n_rows, 1, t->ith, t->nth, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        if (job->rows[i].output < 0) continue;
+        wx_norm_row(&m->d_ln, t->x + i * m->n_state, m->n_state, t->own);
+        wx_rescore(m, t->own, job->logits + (int64_t) job->rows[i].output * m->n_vocab);
+    }
 }
 
 void wx_decode_stage(const wx_decode * job, int32_t stage, int32_t ith, int32_t nth) {

@@ -85,6 +85,9 @@ void wx_cross_store(const wx_model * model, void * cross, int32_t n_ctx, int32_t
 size_t wx_decode_bytes(const wx_model * model, int32_t n_rows, int32_t n_outputs, int32_t nth);
 void wx_decode_stage(const wx_decode * job, int32_t stage, int32_t ith, int32_t nth);
 
+/* Compute the largest logits of a row again, from the embedding as it is in the file. */
+void wx_rescore(const wx_model * model, const float * hidden, float * logits);
+
 void wx_scan_row(const float * row, int32_t n, int32_t beg, wx_scan * found);
 void wx_mel_frames(const float * padded, int64_t first, int64_t last, const float * window, const float * filters,
                    int32_t n_mels, float * out);
