@@ -21,7 +21,7 @@ from whispyx.fallback import Fallback, remember
 
 log = logging.getLogger("whispyx.devices")
 
-AUTO = "int8"       # what "auto" means where there are kernels; docs/performance.md tells how it was found
+AUTO = "bf16"       # what "auto" means where there are kernels; docs/performance.md tells how it was found
 
 
 cdef class Context:
