@@ -44,7 +44,7 @@ cdef enum:
 # differences 8 bits lose. docs/performance.md has the figures.
 PLANS = {
     "f32": {"encoder": WX_F32, "conv": WX_F32, "decoder": WX_F32, "logits": WX_F32, "cross": WX_F32},
-    "bf16": {"encoder": WX_BF16, "conv": WX_BF16, "decoder": WX_BF16, "logits": WX_I8, "cross": WX_I8},
+    "bf16": {"encoder": WX_BF16, "conv": WX_BF16, "decoder": WX_F16, "logits": WX_I8, "cross": WX_I8},
     "int8": {"encoder": WX_I8, "conv": WX_BF16, "decoder": WX_I8, "logits": WX_I8, "cross": WX_I8},
 }
 

@@ -4,6 +4,7 @@
 #define BLOCK_BYTES (192 * 1024)    /* of activations that stay in the second level cache while panels pass */
 
 int32_t wx_form(int32_t type) {
+    if (type == WX_F16) return WX_F32;
 #if defined(WX_ISA_AVX512_BF16)
     return type;
 #else
@@ -130,6 +131,7 @@ static inline __attribute__((always_inline)) void put_tile(const job * j, const 
         } \
     }
 TILES(f32)
+TILES(f16)
 TILES(bf16)
 TILES(i8)
 
@@ -139,6 +141,7 @@ static void multiply(const job * j, int64_t row, int rows, int32_t out) {
     const float * w_scale = (const float *) (panel + j->units * WX_PANEL);
     const char * x = j->x + row * j->stride;
     if (j->type == WX_F32) tiles_f32(j, x, panel, rows, tile);
+    else if (j->type == WX_F16) tiles_f16(j, x, panel, rows, tile);
     else if (j->type == WX_BF16) tiles_bf16(j, x, panel, rows, tile);
     else tiles_i8(j, x, panel, rows, tile);
     if (j->e->kind == WX_GELU) put_tile(j, WX_GELU, tile, row, rows, out, w_scale);

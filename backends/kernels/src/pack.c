@@ -29,6 +29,11 @@ static float largest(const void * src, int32_t type, int64_t at, int32_t n, floa
     return found;
 }
 
+/* Rounded to nearest even; what is beyond the range of f16 becomes infinite, as it would in a file of f16. */
+static void to_f16(const float * x, uint16_t * to) {
+    for (int i = 0; i < CHUNK; i += 8) _mm_storeu_si128((__m128i *) (to + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
+}
+
 /* x / scale as whole numbers of -127 .. 127; returns their sum. */
 static int32_t quantise(const float * x, float inverse, int8_t * to) {
     wx_vi sum = wx_set1i(0);
@@ -50,7 +55,7 @@ void wx_pack(const wx_matrix * m, int32_t first, int32_t n_rows, const void * sr
     int64_t units = wx_units(m->type, m->n_in), words = wx_panel_words(m->type, m->n_in);
     int unit = wx_unit(m->type);
     float x[CHUNK];
-    uint32_t converted[CHUNK];      /* the same numbers as f32, bf16 or int8 */
+    uint32_t converted[CHUNK];      /* the same numbers as f32, f16, bf16 or int8 */
     for (int32_t r = 0; r < n_rows; r++) {
         int64_t row = first + r;
         uint32_t * panel = (uint32_t *) m->data + row / WX_PANEL * words + row % WX_PANEL;
@@ -67,6 +72,7 @@ void wx_pack(const wx_matrix * m, int32_t first, int32_t n_rows, const void * sr
             int32_t n = m->n_in - k < CHUNK ? m->n_in - k : CHUNK;
             read_chunk(src, src_type, (int64_t) r * m->n_in + k, n, factor, x);
             if (m->type == WX_F32) memcpy(converted, x, sizeof(x));
+            else if (m->type == WX_F16) to_f16(x, (uint16_t *) converted);
             else if (m->type == WX_BF16) wx_to_bf16(x, CHUNK, (uint16_t *) converted);
             else sum += quantise(x, inverse, (int8_t *) converted);
             for (int32_t u = 0; u < (n + unit - 1) / unit; u++) panel[(k / unit + u) * WX_PANEL] = converted[u];
