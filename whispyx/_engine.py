@@ -47,7 +47,7 @@ class Engine:
         """
         from . import encoders, plugins
         from ._core.context import Context
-        from ._core.kernels import check_compute
+        from .plugins.kernels import check_compute
 
         compute = check_compute(compute)
         chosen = plugins.load(backend)

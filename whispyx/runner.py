@@ -61,10 +61,8 @@ class Runner:
         What else the prompt asks for.
     no_pad : bool
         Encode no more than the audio needs instead of 30 s: faster for short clips, and other numbers come out.
-    max_decode_steps : int or None
-        Limit of `benchmark` and a hint for decoders; None: the text context without 8.
-    n_threads : int or None
-        Threads to compute with; None: at most 4.
+    max_decode_steps, n_threads : int or None
+        Limit of `benchmark` and a hint for decoders, None: the text context without 8. Threads, None: at most 4.
 
     Raises
     ------
@@ -96,9 +94,8 @@ class Runner:
                 raise ParamsError(f"{name} must be True or False; got {value!r}")
         self._owned = None
         if not isinstance(model, Model):
-            self._owned = Model(
-                model, backend, n_threads=n_threads, flash_attn=flash_attn, max_jobs=1, encoder=encoder, compute=compute
-            )  # fmt: skip
+            options = {"n_threads": n_threads, "flash_attn": flash_attn, "encoder": encoder, "compute": compute}
+            self._owned = Model(model, backend, max_jobs=1, **options)  # type: ignore[arg-type]
         elif backend is not None or encoder is not None or compute is not None:
             raise ParamsError("backend, encoder and compute belong to the model, and this one is open already")
         self._model: Model = self._owned or model  # type: ignore[assignment]

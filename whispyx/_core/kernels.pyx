@@ -3,8 +3,6 @@
 The library itself is found, scored and opened by `whispyx.plugins.kernels`, and never unloaded; here it is only known.
 """
 
-import os
-
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 
@@ -18,26 +16,8 @@ cdef enum:
 cdef const wx_kernels * _table = NULL
 cdef str _path = ""
 
-COMPUTE_VARIABLE = "WHISPYX_COMPUTE"
 COMPUTE = ("auto", "f32", "bf16", "int8", "exact")
 """Precisions that can be asked for: see docs/performance.md."""
-
-
-def check_compute(value: str | None) -> str:
-    """Return the precision that is meant: None is what ``WHISPYX_COMPUTE`` says, and without it "auto".
-
-    Raises
-    ------
-    ParamsError
-        There is no such precision.
-    """
-    what = "compute"
-    if value is None:
-        what = COMPUTE_VARIABLE
-        value = os.environ.get(COMPUTE_VARIABLE, "").strip().lower() or "auto"
-    if value not in COMPUTE:
-        raise ParamsError(f"{what} must be one of {', '.join(COMPUTE)}; got {value!r}")
-    return value
 
 
 cdef const wx_kernels * table() noexcept nogil:

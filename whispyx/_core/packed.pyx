@@ -37,11 +37,13 @@ from whispyx.errors import BackendUnsupportedError, ComputeMemoryError, ModelFor
 cdef enum:
     ARENA_BYTES = 1 << 20
     PACK_THREADS = 4
+    LARGEST_HEAD = 512
     ROWS_PER_STEP = 64      # kernels pack ranges that begin at multiples of this side by side
 
-# Which type the matrices of each role have. What "bf16" keeps in 8 bits costs less than bf16 itself does: cross keys and
-# values have many scales, and the logits that matter are computed again. Convolutions read the spectrogram, whose small
-# differences 8 bits lose. docs/performance.md has the figures.
+# Which type the matrices of each role have. In "bf16" the decoder, which is small and repeats its errors token after
+# token, keeps f16; what is in 8 bits costs less than bf16 does in the encoder: cross keys and values have many scales,
+# and the logits that matter are computed again. Convolutions read the spectrogram, whose small differences 8 bits lose.
+# docs/performance.md has the figures.
 PLANS = {
     "f32": {"encoder": WX_F32, "conv": WX_F32, "decoder": WX_F32, "logits": WX_F32, "cross": WX_F32},
     "bf16": {"encoder": WX_BF16, "conv": WX_BF16, "decoder": WX_F16, "logits": WX_I8, "cross": WX_I8},
@@ -130,6 +132,9 @@ cdef class Packed:
         self.table = table()
         if self.table == NULL:
             raise BackendUnsupportedError(f"compute={compute!r} needs the kernels, and there are none for this machine")
+        if s > LARGEST_HEAD * min(hp.n_audio_head, hp.n_text_head):
+            raise BackendUnsupportedError(
+                f"the kernels know heads of {LARGEST_HEAD} numbers at most: use compute='exact'")
         self.kernels, self.compute = (<bytes>self.table.name).decode(), compute
         self.types, self.blocks = PLANS[compute], []
         self.encoder = <wx_encoder_layer *>calloc(hp.n_audio_layer, sizeof(self.encoder[0]))

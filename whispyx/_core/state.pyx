@@ -53,8 +53,7 @@ from whispyx.constants import MAX_THREADS
 from whispyx.errors import ComputeError, ComputeMemoryError, ParamsError, StateError
 cdef enum:
     STEP_ROWS = 16      # of a batch whose threads meet so often that one which is not running holds up all
-
-USUAL_THREADS = 4       # working memory of this many is had from the beginning
+    USUAL_THREADS = 4   # working memory of this many is had from the beginning
 
 
 cdef class State:
@@ -188,9 +187,8 @@ cdef class State:
     cdef int need_decoders(self, int n, bint keep=False) except -1:
         """Make the self cache large enough for n decoders that run side by side.
 
-        Its contents are lost when it has to grow, unless they shall be kept and lie in memory of the CPU.
-        The old cache stays in place when there is no memory for the new
-        one. Two spare shares are for what beams leave behind while they are rearranged.
+        Its contents are lost when it grows, unless they shall be kept and lie in memory of the CPU. The old cache stays
+        in place when there is no memory. Two spare shares are for what beams leave behind while they are rearranged.
         """
         cdef KvCache grown
         if n <= self.kv_self.n_decoders:

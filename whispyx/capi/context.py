@@ -8,7 +8,6 @@ from typing import Any
 from whispyx import plugins
 from whispyx._core.align import heads
 from whispyx._core.context import Context
-from whispyx._core.kernels import check_compute
 from whispyx.capi._loader import read_all
 from whispyx.capi._log import log
 from whispyx.capi._struct import checked_int
@@ -20,6 +19,7 @@ from whispyx.capi.objects import to_free, whisper_context
 from whispyx.capi.states import whisper_free_state, whisper_init_state
 from whispyx.capi.structs import whisper_ahead, whisper_aheads, whisper_context_params, whisper_model_loader
 from whispyx.errors import BackendError, ComputeError, ModelError, ParamsError
+from whispyx.plugins.kernels import check_compute
 
 __all__ = [
     "whisper_free",
@@ -87,7 +87,7 @@ def _load(function: str, source: Any, params: whisper_context_params | None) -> 
             known=chosen.fallbacks,
             compute=check_compute(None),
         )
-    except (ModelError, BackendError, ComputeError) as error:
+    except (ModelError, BackendError, ComputeError, ParamsError) as error:
         log.error("%s: %s", function, error)
         return None
     ctx = whisper_context(core)

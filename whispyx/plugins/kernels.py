@@ -17,13 +17,31 @@ from whispyx._core import kernels as core
 from whispyx.errors import BackendError, BackendNotFoundError, BackendUnsupportedError, ParamsError
 from whispyx.plugins import abi
 
-__all__ = ["KERNELS_VARIABLE", "KernelRecord", "load", "records"]
+__all__ = ["KERNELS_VARIABLE", "KernelRecord", "check_compute", "load", "records"]
 
 log: Final = logging.getLogger("whispyx.plugins")
 
+COMPUTE_VARIABLE: Final = "WHISPYX_COMPUTE"
 KERNELS_VARIABLE: Final = "WHISPYX_KERNELS"
 PREFIX: Final = "libwhispyx-kernels-"
 AUTO, OFF = "auto", "off"
+
+
+def check_compute(value: str | None) -> str:
+    """Return the precision that is meant: None is what ``WHISPYX_COMPUTE`` says, and without it "auto".
+
+    Raises
+    ------
+    ParamsError
+        There is no such precision.
+    """
+    what = "compute"
+    if value is None:
+        what = COMPUTE_VARIABLE
+        value = os.environ.get(COMPUTE_VARIABLE, "").strip().lower() or AUTO
+    if value not in core.COMPUTE:
+        raise ParamsError(f"{what} must be one of {', '.join(core.COMPUTE)}; got {value!r}")
+    return value
 
 
 @dataclass(frozen=True)

@@ -62,14 +62,14 @@ void wx_matmul(const wx_linear * w, const float * x, int32_t n, float * y, void 
                int32_t nth);
 double wx_peak(int32_t type, double seconds);
 
-/* ---- elementwise.c ------------------------------------------------------------------------------------------------ */
+/* ---- elementwise.c ----------------------------------------------------------------------------------------------- */
 
 void wx_norm_row(const wx_norm * norm, const float * x, int32_t n, float * y);      /* layer norm, epsilon 1e-5 */
 void wx_gelu(float * x, int64_t n);                                                /* erf form */
 void wx_to_f32(const void * src, int32_t type, int64_t n, float * dst);
-void wx_to_bf16(const float * x, int64_t n, uint16_t * y);                          /* round to nearest even, NaN kept */
+void wx_to_bf16(const float * x, int64_t n, uint16_t * y);                         /* round to nearest even, NaN kept */
 
-/* ---- attention.c, encoder.c, cross.c, decoder.c, scan.c, mel.c ---------------------------------------------------- */
+/* ---- attention.c, encoder.c, cross.c, decoder.c, scan.c, mel.c --------------------------------------------------- */
 
 size_t wx_cross_bytes(const wx_model * model, int32_t n_ctx);
 size_t wx_encode_bytes(const wx_model * model, int32_t n_ctx, int32_t nth);
@@ -79,8 +79,8 @@ void wx_encode_stage(const wx_encode * job, int32_t stage, int32_t ith, int32_t 
    product of cross_kv for this layer as f32: (n, 2 n_state), keys then values. Called by several threads for disjoint
    ranges that begin at multiples of WX_CROSS_STEP. */
 #define WX_CROSS_STEP 64
-void wx_cross_store(const wx_model * model, void * cross, int32_t n_ctx, int32_t layer, const float * kv, int64_t stride,
-                    int32_t first, int32_t last);
+void wx_cross_store(const wx_model * model, void * cross, int32_t n_ctx, int32_t layer, const float * kv,
+                    int64_t stride, int32_t first, int32_t last);
 
 size_t wx_decode_bytes(const wx_model * model, int32_t n_rows, int32_t n_outputs, int32_t nth);
 void wx_decode_stage(const wx_decode * job, int32_t stage, int32_t ith, int32_t nth);

@@ -31,7 +31,8 @@ static float largest(const void * src, int32_t type, int64_t at, int32_t n, floa
 
 /* Rounded to nearest even; what is beyond the range of f16 becomes infinite, as it would in a file of f16. */
 static void to_f16(const float * x, uint16_t * to) {
-    for (int i = 0; i < CHUNK; i += 8) _mm_storeu_si128((__m128i *) (to + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
+    for (int i = 0; i < CHUNK; i += 8)
+        _mm_storeu_si128((__m128i *) (to + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
 }
 
 /* x / scale as whole numbers of -127 .. 127; returns their sum. */

@@ -60,7 +60,7 @@ typedef struct wx_model {
     int32_t n_mels, n_audio_ctx, n_state, n_audio_head, n_audio_layer;
     int32_t n_text_ctx, n_text_head, n_text_layer, n_vocab;
     int32_t cross_type;         /* how cross keys and values are kept: WX_F32, WX_BF16, WX_I8 */
-    wx_linear conv1, conv2;     /* (n_state, 3 n_in): input index k * n_in + channel, k = 0, 1, 2 from earlier to later */
+    wx_linear conv1, conv2;     /* (n_state, 3 n_in): input index k * n_in + channel, k = 0 the earliest */
     const float * e_pe;         /* (n_audio_ctx, n_state) */
     const wx_encoder_layer * encoder;   /* NULL: no encoder */
     wx_norm ln_post;
@@ -141,7 +141,7 @@ typedef struct wx_scan {
 typedef struct wx_kernels {
     uint32_t abi, size;         /* WX_KERNELS_ABI, sizeof(wx_kernels) */
     const char * name;          /* "avx512-bf16" */
-    const char * bf16, * i8;    /* what a matrix of that type is multiplied with: "bf16 dot", "f32", "u8 x s8 dot" ... */
+    const char * bf16, * i8;    /* what a matrix of that type is multiplied with: "bf16 dot", "f32", ... */
 
     size_t (*matrix_bytes)(int32_t type, int32_t n_out, int32_t n_in);
     /* Pack rows [first, first + n_rows) of m from src (row after row, src_type), each value times `factor`. Ranges that
