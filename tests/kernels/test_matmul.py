@@ -41,6 +41,8 @@ def data(n: int, n_out: int, n_in: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 def expected(library, kind: str, x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray:
     if kind == "i8":
         x, w = quantised(x), quantised(w)
+    elif kind == "f16":
+        w = w.astype(np.float16).astype(np.float32)
     elif kind == "bf16":
         w = rounded_bf16(w)
         x = rounded_bf16(x) if library.name == "avx512-bf16" else x

@@ -19,7 +19,7 @@ from whispyx._core.external cimport check_external
 from whispyx._core.handles cimport Buffer, Meta
 from whispyx._core.hparams cimport HParams
 from whispyx._core.mel cimport Filters
-from whispyx._core.packed cimport Packed
+from whispyx._core.packed cimport EMBEDDING, Packed
 from whispyx._core.source cimport Source
 from whispyx._core.vocab cimport Vocab
 from whispyx._core.weights cimport Weights
@@ -386,20 +386,27 @@ cdef Weights read_packed(Source source, list records, HParams hp, str compute, o
     """Read the weights for the kernels: each tensor is packed as it comes, and its bytes are forgotten."""
     cdef Weights weights = Weights.__new__(Weights)
     cdef Record record
-    cdef size_t largest = max([(<Record>record).n_bytes for record in records])
-    cdef char * raw = <char *>malloc(largest)
-    cdef size_t n
+    cdef size_t largest = 0, n
+    cdef char * raw
+    cdef char * to
+    weights.has_encoder = any([record.name.startswith(ENCODER) for record in records])
+    weights.watch = Watch.of([])
+    weights.packed = Packed.create(hp, compute, weights.has_encoder)
+    for record in records:
+        if record.name != EMBEDDING or not weights.packed.keeps(record.type):
+            largest = max(largest, record.n_bytes)
+    raw = <char *>malloc(largest)
     if raw == NULL:
         raise ComputeMemoryError(f"no memory to read {source.name}: {largest / 1e6:.1f} MB were asked for")
     try:
-        weights.has_encoder = any([record.name.startswith(ENCODER) for record in records])
-        weights.watch = Watch.of([])
-        weights.packed = Packed.create(hp, compute, weights.has_encoder)
         for record in records:
+            to = raw
+            if record.name == EMBEDDING and weights.packed.keeps(record.type):
+                to = weights.packed.embedding_room(record.n_bytes)      # the largest of all: read where it stays
             source.seek(record.offset)
-            source.read(raw, record.n_bytes, record.name)
+            source.read(to, record.n_bytes, record.name)
             n = math.prod(record.shape)
-            weights.packed.take(record.name, raw, record.type, n, record.n_bytes)
+            weights.packed.take(record.name, to, record.type, n)
             if progress is not None:
                 progress(source.pos, source.size)
     finally:

@@ -13,6 +13,9 @@ from whispyx._core.kernels cimport (
 )
 
 
+cdef str EMBEDDING
+
+
 cdef class Packed:
     cdef const wx_kernels * table
     cdef wx_model model
@@ -30,7 +33,9 @@ cdef class Packed:
     cdef int linear(self, wx_linear * linear, int32_t type, int n_out, int n_in) except -1
     cdef int vector(self, float * to, const void * raw, int type, size_t n, float factor) except -1
     cdef int rows(self, wx_matrix * m, int first, int n_rows, const void * raw, int type, float factor) except -1
-    cdef int take(self, str name, const void * raw, int type, size_t n, size_t n_bytes) except -1
+    cdef bint keeps(self, int type) noexcept
+    cdef char * embedding_room(self, size_t n_bytes) except NULL
+    cdef int take(self, str name, const void * raw, int type, size_t n) except -1
     cdef int _take_block(self, list path, const void * raw, int type, size_t n) except -1
     cdef int _take_attention(self, wx_norm * ln, str part, str kind, const void * raw, int type, size_t n,
                              wx_linear * qkv, wx_linear * out) except -1
@@ -39,7 +44,7 @@ cdef class Packed:
     cdef int _take_norm(self, wx_norm * norm, str kind, const void * raw, int type, size_t n) except -1
     cdef int _take_linear(self, wx_linear * linear, str kind, const void * raw, int type, size_t n) except -1
     cdef int _take_conv(self, wx_linear * conv, const void * raw, int type, int n_in) except -1
-    cdef int _take_embedding(self, const void * raw, int type, size_t n, size_t n_bytes) except -1
+    cdef int _take_embedding(self, const void * raw, int type, size_t n) except -1
     cdef size_t n_bytes(self) noexcept
     @staticmethod
     cdef Packed create(HParams hp, str compute, bint with_encoder)

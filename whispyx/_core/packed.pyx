@@ -96,6 +96,9 @@ cdef extern from *:
                       size_t row_bytes, int src_type, float factor, int n_threads, int step) noexcept nogil
 
 
+EMBEDDING = "decoder.token_embedding.weight"
+
+
 cdef int source_type(int type) noexcept:
     """The kernels' name of a type that they read as it is, -1 for others."""
     if type == GGML_TYPE_F32:
@@ -231,7 +234,18 @@ cdef class Packed:
             free(wide)
         return 0
 
-    cdef int take(self, str name, const void * raw, int type, size_t n, size_t n_bytes) except -1:
+    cdef bint keeps(self, int type) noexcept:
+        """Whether an embedding of this type stays as it is in the file."""
+        return source_type(type) >= 0
+
+    cdef char * embedding_room(self, size_t n_bytes) except NULL:
+        """Return where an embedding that stays as it is is to be put before it is taken."""
+        cdef Memory kept = Memory.create(n_bytes, "the weights")
+        self.blocks.append(kept)
+        self.model.d_te = kept.ptr
+        return kept.ptr
+
+    cdef int take(self, str name, const void * raw, int type, size_t n) except -1:
         """Take over a tensor of the file: n numbers of a ggml type."""
         cdef list path = name.split(".")
         cdef wx_model * m = &self.model
@@ -239,8 +253,8 @@ cdef class Packed:
         self.n_tensors += 1
         if path[1] == "blocks":
             return self._take_block(path, raw, type, n)
-        if name == "decoder.token_embedding.weight":
-            return self._take_embedding(raw, type, n, n_bytes)
+        if name == EMBEDDING:
+            return self._take_embedding(raw, type, n)
         if name == "encoder.conv1.weight":
             return self._take_conv(&m.conv1, raw, type, m.n_mels)
         if name == "encoder.conv2.weight":
@@ -364,19 +378,15 @@ cdef class Packed:
             free(wide)
         return 0
 
-    cdef int _take_embedding(self, const void * raw, int type, size_t n, size_t n_bytes) except -1:
-        """The embedding is read row by row as it is; packed it is the output projection."""
-        cdef int src = source_type(type)
-        cdef Memory kept
-        if src < 0:
-            self.model.d_te_type = WX_F32
-            kept = Memory.create(n * sizeof(float), "the weights")
-            widen(raw, type, <float *>kept.ptr, n)
+    cdef int _take_embedding(self, const void * raw, int type, size_t n) except -1:
+        """The embedding is read row by row; packed it is the output projection."""
+        cdef Memory wide
+        if self.keeps(type):
+            self.model.d_te_type = source_type(type)
         else:
-            self.model.d_te_type = src
-            kept = Memory.create(n_bytes, "the weights")
-            with nogil:
-                memcpy(kept.ptr, raw, n_bytes)
-        self.blocks.append(kept)
-        self.model.d_te = kept.ptr
+            self.model.d_te_type = WX_F32
+            wide = Memory.create(n * sizeof(float), "the weights")
+            self.blocks.append(wide)
+            self.model.d_te = wide.ptr
+            widen(raw, type, <float *>wide.ptr, n)
         return self.rows(&self.model.logits, 0, self.model.n_vocab, raw, type, 1.0)

@@ -43,7 +43,12 @@ def run_demo(args: argparse.Namespace, console: Console) -> int:
     options = TranscribeOptions(n_threads=args.threads)
     with console.byte_bar("model") as progress:
         model = Model(
-            args.model, args.backend, flash_attn=not args.no_flash_attn, encoder=args.encoder, progress=progress
+            args.model,
+            args.backend,
+            flash_attn=not args.no_flash_attn,
+            encoder=args.encoder,
+            compute=args.compute,
+            progress=progress,
         )
     with model:
         path, about = _recording(console)

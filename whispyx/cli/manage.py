@@ -22,7 +22,12 @@ def run_info(args: argparse.Namespace, console: Console) -> int:
     """Load a model and tell what it is."""
     with console.byte_bar("model") as progress:
         model = Model(
-            args.model, args.backend, flash_attn=not args.no_flash_attn, encoder=args.encoder, progress=progress
+            args.model,
+            args.backend,
+            flash_attn=not args.no_flash_attn,
+            encoder=args.encoder,
+            compute=args.compute,
+            progress=progress,
         )
     with model:
         info = model.info

@@ -110,6 +110,11 @@ def _backend_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="E",
         help="what computes the encoder instead: openvino, coreml, a file, or model",
     )
+    parser.add_argument(
+        "--compute",
+        choices=("auto", "f32", "bf16", "int8", "exact"),
+        help="precision; auto unless WHISPYX_COMPUTE says so",
+    )
     parser.add_argument("--no-flash-attn", action="store_true", help="compute attention without the fused kernel")
 
 

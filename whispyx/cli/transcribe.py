@@ -137,7 +137,12 @@ def run_transcribe(args: argparse.Namespace, console: Console) -> int:
         return Status.FAILED
     with console.byte_bar("model") as progress:
         model = Model(
-            args.model, args.backend, flash_attn=not args.no_flash_attn, encoder=args.encoder, progress=progress
+            args.model,
+            args.backend,
+            flash_attn=not args.no_flash_attn,
+            encoder=args.encoder,
+            compute=args.compute,
+            progress=progress,
         )
     status = Status.FAILED if missing else Status.OK
     with model:

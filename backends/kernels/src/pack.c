@@ -35,6 +35,12 @@ static void to_f16(const float * x, uint16_t * to) {
         _mm_storeu_si128((__m128i *) (to + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
 }
 
+/* To inputs k .. k + n - 1 of the output whose first one is at `to`; an odd number of inputs is made even. */
+static void put_f16(uint16_t * to, int32_t k, int32_t n, const void * from) {
+    const uint16_t * x = from;
+    for (int32_t i = 0; i < n + n % 2; i++) to[(int64_t) (k + i) * WX_PANEL] = x[i];
+}
+
 /* x / scale as whole numbers of -127 .. 127; returns their sum. */
 static int32_t quantise(const float * x, float inverse, int8_t * to) {
     wx_vi sum = wx_set1i(0);
@@ -76,7 +82,9 @@ void wx_pack(const wx_matrix * m, int32_t first, int32_t n_rows, const void * sr
             else if (m->type == WX_F16) to_f16(x, (uint16_t *) converted);
             else if (m->type == WX_BF16) wx_to_bf16(x, CHUNK, (uint16_t *) converted);
             else sum += quantise(x, inverse, (int8_t *) converted);
-            for (int32_t u = 0; u < (n + unit - 1) / unit; u++) panel[(k / unit + u) * WX_PANEL] = converted[u];
+            if (m->type == WX_F16) put_f16((uint16_t *) (panel - row % WX_PANEL) + row % WX_PANEL, k, n, converted);
+            else
+                for (int32_t u = 0; u < (n + unit - 1) / unit; u++) panel[(k / unit + u) * WX_PANEL] = converted[u];
         }
         if (m->type == WX_I8) {
             int32_t start = -128 * sum;
@@ -88,6 +96,13 @@ void wx_pack(const wx_matrix * m, int32_t first, int32_t n_rows, const void * sr
     if (first + n_rows == m->n_out && m->n_out % WX_PANEL) {
         uint32_t * panel = (uint32_t *) m->data + m->n_out / WX_PANEL * words;
         for (int64_t u = 0; u < words / WX_PANEL; u++)
-            for (int32_t c = m->n_out % WX_PANEL; c < WX_PANEL; c++) panel[u * WX_PANEL + c] = 0;
+            for (int32_t c = m->n_out % WX_PANEL; c < WX_PANEL; c++) {
+                if (m->type == WX_F16) {
+                    ((uint16_t *) panel)[2 * u * WX_PANEL + c] = 0;
+                    ((uint16_t *) panel)[(2 * u + 1) * WX_PANEL + c] = 0;
+                } else {
+                    panel[u * WX_PANEL + c] = 0;
+                }
+            }
     }
 }

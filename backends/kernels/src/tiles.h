@@ -50,31 +50,19 @@ static inline __attribute__((always_inline)) void wx_tile_f32(const int rows, co
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) wx_store(out + r * WX_PANEL + c * WX_LANES, sum[r][c]);
 }
 
-/* The lower or the upper halves of all lanes, which are f16. */
-static inline __attribute__((always_inline)) wx_v wx_halves(wx_vi w, const int upper) {
-#if defined(WX_ISA_AVX2)
-    w = upper ? _mm256_srli_epi32(w, 16) : _mm256_and_si256(w, _mm256_set1_epi32(0xffff));
-    return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
-#else
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(upper ? _mm512_srli_epi32(w, 16) : w));
-#endif
-}
-
-/* f16 weights, as exact as they are, times f32 activations. */
+/* f16 weights, as exact as they are, times f32 activations. A unit holds its two inputs one after the other. */
 static inline __attribute__((always_inline)) void wx_tile_f16(const int rows, const char * x,
                                                               int64_t stride, const uint32_t * panel, int64_t units,
                                                               float * out) {
     wx_v sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
     WX_UNROLL for (int r = 0; r < rows; r++)
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_zero();
-    for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 8) {
-        WX_UNROLL for (int half = 0; half < 2; half++) {
-            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
-                w[c] = wx_halves(wx_bits(wx_load((const float *) panel + c * WX_LANES)), half);
-            WX_UNROLL for (int r = 0; r < rows; r++) {
-                wx_v a = wx_set1(*(const wx_float *) (x + r * stride + 4 * half));
-                WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) WX_ADD_PRODUCT(sum[r][c], a, w[c]);
-            }
+    const uint16_t * weights = (const uint16_t *) panel;
+    for (int64_t k = 0; k < 2 * units; k++, weights += WX_PANEL, x += 4) {
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = wx_load_f16(weights + c * WX_LANES);
+        WX_UNROLL for (int r = 0; r < rows; r++) {
+            wx_v a = wx_set1(*(const wx_float *) (x + r * stride));
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) WX_ADD_PRODUCT(sum[r][c], a, w[c]);
         }
     }
     WX_UNROLL for (int r = 0; r < rows; r++)
