@@ -45,7 +45,7 @@ def test_the_precision_is_told_by_model_info_result_and_runner(compute: str) -> 
     with Runner(PATH, compute=compute) as runner:
         runner.set_audio(SOUND)
         runner.encode()
-        assert runner.prefill(runner.prompt()).shape == (1, 51865)
+        assert runner.prefill(runner.prompt()).shape == (51865,)
 
 
 def test_exact_uses_no_kernels() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from whispyx._core.pace import plan
+from whispyx._core.cores import usable_cores
+from whispyx._core.pace import plan, shares
 
 
 def test_nobody_in_the_way_leaves_all_threads() -> None:
@@ -29,3 +30,12 @@ def test_threads_come_back_when_the_core_is_free() -> None:
 def test_one_thread_stays() -> None:
     assert set(plan(2, lambda i, used: 1 if i < 300 else None)) == {1, 2}
     assert plan(1, lambda i, used: 1 if i < 30 else None) == [1] * 30
+
+
+def test_jobs_that_run_at_the_same_time_share_the_cores() -> None:
+    cores = usable_cores()
+    assert shares(7, 1) == 7  # alone: what was asked for
+    assert shares(cores, 2) == max(1, cores // 2)
+    assert shares(4 * cores, 3) == max(1, cores // 3)
+    assert shares(1, 5) == 1
+    assert shares(3, 1) == 3  # nothing is left of those that have ended

@@ -1,3 +1,8 @@
+cdef void job_begins() noexcept
+cdef void job_ends() noexcept
+cdef int share_of(int wanted) noexcept nogil
+
+
 cdef class Pace:
     cdef int left_out       # threads that are not used for now
     cdef int bad            # runs in a row in which a thread had to wait for one that was not running

@@ -5,10 +5,47 @@ away from one of them, all wait for it; fewer threads, each with a core of its o
 waits long goes to sleep, and how often that happens tells the state of things. Results do not depend on it.
 """
 
+from whispyx._core.cores import usable_cores
+
 cdef enum:
     BAD_IN_A_ROW = 2
     FIRST_HOLD = 8
     LONGEST_HOLD = 128
+
+
+cdef int n_running = 0      # jobs of the process; changed with the GIL only
+cdef int n_cores = 1
+
+
+cdef void job_begins() noexcept:
+    global n_running, n_cores
+    n_running += 1
+    if n_running > 1:
+        n_cores = usable_cores()
+
+
+cdef void job_ends() noexcept:
+    global n_running
+    n_running -= 1
+
+
+cdef int share_of(int wanted) noexcept nogil:
+    """How many of its threads a job may use so that all jobs of the process together have a core for each.
+
+    A job that is alone uses what it was given.
+    """
+    return wanted if n_running <= 1 else max(1, min(wanted, n_cores // n_running))
+
+
+def shares(int wanted, int n_jobs) -> int:
+    """Return what each of n_jobs jobs uses of `wanted` threads, for tests."""
+    for _ in range(n_jobs):
+        job_begins()
+    try:
+        return share_of(wanted)
+    finally:
+        for _ in range(n_jobs):
+            job_ends()
 
 
 cdef class Pace:

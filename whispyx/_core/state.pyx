@@ -28,11 +28,10 @@ from whispyx._core.inspect cimport tensor_of
 from whispyx._core.kvcache cimport KvCache, keeps_caches
 from whispyx._core.log cimport last_line
 from whispyx._core.mel cimport MelSpectrogram
+from whispyx._core.pace cimport job_begins, job_ends, share_of
 from whispyx._core.prompt cimport History
 from whispyx._ggml.ggml cimport (
-    GGML_STATUS_ABORTED,
-    GGML_STATUS_ALLOC_FAILED,
-    GGML_STATUS_SUCCESS,
+    GGML_STATUS_ABORTED, GGML_STATUS_ALLOC_FAILED, GGML_STATUS_SUCCESS,
     GGML_TYPE_F16,
     GGML_TYPE_F32,
     ggml_cgraph,
@@ -41,9 +40,7 @@ from whispyx._ggml.ggml cimport (
     ggml_tensor,
 )
 from whispyx._ggml.ggml_backend cimport (
-    ggml_backend_graph_compute,
-    ggml_backend_sched_alloc_graph,
-    ggml_backend_sched_graph_compute,
+    ggml_backend_graph_compute, ggml_backend_sched_alloc_graph, ggml_backend_sched_graph_compute,
     ggml_backend_sched_reserve,
 )
 
@@ -225,12 +222,14 @@ cdef class State:
             raise StateError("the state is in use: one job at a time; make a state for each thread")
         self.check_process()
         self.busy = True
+        job_begins()
         self.n_uses += 1
         self.abort.reset()
         return 0
 
     cdef void leave(self) noexcept:
         self.busy = False
+        job_ends()
 
     cdef int set_threads(self, int n_threads) except -1:
         cdef Backend backend
@@ -270,11 +269,11 @@ cdef class State:
         """Run one of the graphs of the kernels, which are there once and for all."""
         cdef ggml_status status
         cdef bint step = graph == self.fused.decode_graph and self.fused.decode_job.n_rows <= STEP_ROWS
-        cdef int used = n_threads, slept = self.fused.n_slept()
+        cdef int used = share_of(n_threads), slept = self.fused.n_slept()
         self.set_threads(n_threads)
         if step:
-            used = self.fused.pace.threads(n_threads)
-            self.cpu.set_n_threads(self.cpu.ptr, used)
+            used = self.fused.pace.threads(used)
+        self.cpu.set_n_threads(self.cpu.ptr, used)
         with nogil:
             status = GGML_STATUS_ABORTED if self.abort.stopped() else ggml_backend_graph_compute(self.cpu.ptr, graph)
         if step:
