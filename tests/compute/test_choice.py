@@ -152,6 +152,15 @@ def test_a_library_that_does_not_fit_is_refused(
         assert model.transcribe(SOUND, "en").complete
 
 
+@needs_kernels
+def test_the_report_of_plugins_names_the_kernels() -> None:
+    command = [sys.executable, "-m", "whispyx.plugins"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "kernels" in text
+    found = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert [record["name"] for record in found["kernels"] if record["used"]] == [USABLE[0]]
+
+
 def test_info_on_the_command_line_tells_precision_and_kernels() -> None:
     for compute in ("exact", *(["int8"] if USABLE else [])):
         done = subprocess.run(

@@ -9,12 +9,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from whispyx._core.devices import devices
 from whispyx._stdio import fill_closed, keep_stdout
 from whispyx.errors import WhispyxError
-from whispyx.plugins import PluginRecord, Report, load, report
+from whispyx.plugins import PluginRecord, Report, kernels, load, report
 
 COLUMNS = ("plugin", "tag", "status", "score", "ggml", "devices", "from")
 
@@ -50,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def as_dict(now: Report, usable: bool, failure: str | None) -> dict[str, Any]:
     """Return everything the table shows, for programs."""
-    return {"usable": usable, "error": failure, **now.as_dict(), "devices": [_device(device) for device in devices()]}
+    known = [asdict(record) for record in kernels.records()]
+    found = [_device(device) for device in devices()]
+    return {"usable": usable, "error": failure, **now.as_dict(), "devices": found, "kernels": known}
 
 
 def _device(device: Any) -> dict[str, Any]:
@@ -79,6 +82,7 @@ def as_text(now: Report, usable: bool, failure: str | None) -> str:
             memory = f"{total / 2**30:.1f} GiB" if total else "-"
             rows.append((device.name, device.kind, f"{device.backend}:{device.index}", memory, device.description))
         lines += [*_table(rows), ""]
+    lines += _kernel_lines()
     if now.selected is not None:
         lines += [f"selected: {', '.join(now.selected)}", ""]
     if failure is not None:
@@ -86,6 +90,14 @@ def as_text(now: Report, usable: bool, failure: str | None) -> str:
     elif not usable:
         lines.append("error: no CPU device; without one nothing can be transcribed")
     return "\n".join(lines).rstrip("\n")
+
+
+def _kernel_lines() -> list[str]:
+    rows = [("kernels", "status", "score", "reason")]
+    for record in kernels.records():
+        status = "used" if record.used else "refused" if record.reason else "not used"
+        rows.append((record.name, status, "-" if record.score is None else str(record.score), record.reason or "-"))
+    return [*_table(rows), ""] if len(rows) > 1 else []
 
 
 def _plugin_lines(found: Sequence[PluginRecord]) -> list[str]:
