@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import platform
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,10 @@ def test_an_unknown_backend_lists_the_folders_there_are() -> None:
 def test_the_files_of_a_build_are_those_of_its_plugins_and_what_lies_beside_them() -> None:
     made = files(BuildConfig(backends=("rpc", "blas")))
     plugins = ["plugins/libggml-rpc.so", "plugins/libggml-blas.so", "plugins/libscipy_openblas.so"]
-    assert made == ["libwhispyx-ggml-base.so", "LICENSE.ggml", *plugins]
+    ours = [f"kernels/libwhispyx-kernels-{name}.so" for name in ("avx2", "avx512", "avx512-bf16")]
+    if platform.machine() != "x86_64":
+        ours = []
+    assert made == ["libwhispyx-ggml-base.so", "LICENSE.ggml", *plugins, *ours]
 
 
 def test_the_flags_of_a_machine_are_read_from_cpuinfo(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ sound_values: dict[str, st.SearchStrategy[Any]] = {
             "token_timestamps",
             "split_on_word",
             "tdrz_enable",
+            "no_pad",
             "carry_initial_prompt",
             "detect_language",
             "suppress_blank",
