@@ -17,7 +17,7 @@ from whispyx._core import kernels as core
 from whispyx.errors import BackendError, BackendNotFoundError, BackendUnsupportedError, ParamsError
 from whispyx.plugins import abi
 
-__all__ = ["KERNELS_VARIABLE", "KernelRecord", "check_compute", "load", "records"]
+__all__ = ["KERNELS_VARIABLE", "KernelRecord", "check_compute", "check_wanted", "load", "records"]
 
 log: Final = logging.getLogger("whispyx.plugins")
 
@@ -87,6 +87,13 @@ def wanted() -> str:
     if os.sep in value and not os.path.isabs(value):
         raise ParamsError(f"{KERNELS_VARIABLE} is the relative path {value!r}; write the whole path")
     return value if os.sep in value else value.lower()
+
+
+def check_wanted() -> None:
+    """Raise ParamsError unless ``WHISPYX_KERNELS`` holds something that `load` can look for."""
+    value = wanted()
+    if os.sep not in value and value not in (AUTO, OFF, *map(_name_of, _files())):
+        raise ParamsError(f"{KERNELS_VARIABLE} is {value!r}, and there are no kernels of that name")
 
 
 def load() -> str | None:

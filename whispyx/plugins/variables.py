@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from whispyx.errors import ParamsError
-from whispyx.plugins import discovery, endpoints, limits
+from whispyx.plugins import discovery, endpoints, kernels, limits
 
 __all__ = ["READERS", "malformed"]
 
@@ -18,6 +18,8 @@ READERS: Final[Mapping[str, Callable[[], Any]]] = {
     limits.VARIANT_VARIABLE: limits.variant,
     endpoints.SERVERS_VARIABLE: endpoints.from_env,
     endpoints.TIMEOUT_VARIABLE: endpoints.timeout_s,
+    kernels.COMPUTE_VARIABLE: lambda: kernels.check_compute(None),
+    kernels.KERNELS_VARIABLE: kernels.check_wanted,
 }
 """What reads each variable of this package; it raises ParamsError."""
 
