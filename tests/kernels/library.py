@@ -22,7 +22,7 @@ HEADER = ROOT / "backends/kernels/src/whispyx_kernels.h"
 ALIGN = 64
 F32, F16, BF16, I8 = 0, 1, 2, 3
 TYPES = {"f32": F32, "bf16": BF16, "i8": I8}
-PRODUCTS = {**TYPES, "f16": F16}  # f16 is for the decoder
+KINDS = {**TYPES, "f16": F16}  # f16 is for the decoder
 
 ffi = cffi.FFI()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.library import BF16, F16, F32, I8, PRODUCTS, each_library, from_bf16, rounded_bf16, to_bf16
+from tests.kernels.library import BF16, F16, F32, I8, KINDS, each_library, from_bf16, rounded_bf16, to_bf16
 
 # Sizes: one of everything, odd ones, whole and broken panels and tiles, a layer of base.
 SHAPES = [
@@ -50,21 +50,21 @@ def expected(library, kind: str, x: np.ndarray, w: np.ndarray, bias: np.ndarray)
 
 
 @each_library
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
 def test_products_are_those_of_the_rounded_numbers(library, kind, shape) -> None:
     x, w, bias = data(*shape)
-    found = library.pack(w, PRODUCTS[kind]).times(x, bias)
+    found = library.pack(w, KINDS[kind]).times(x, bias)
     size = np.sqrt(shape[2]) + 1
     error = np.abs(found - expected(library, kind, x, w, bias)).max() / size
     assert error < (I8_ERROR if kind == "i8" else F32_ERROR), error
 
 
 @each_library
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_row_does_not_depend_on_its_batch_or_the_threads(library, kind) -> None:
     x, w, bias = data(23, 200, 150)
-    packed = library.pack(w, PRODUCTS[kind])
+    packed = library.pack(w, KINDS[kind])
     together = packed.times(x, bias)
     for n_threads in (2, 3, 7):
         np.testing.assert_array_equal(packed.times(x, bias, n_threads), together)
@@ -74,32 +74,32 @@ def test_a_row_does_not_depend_on_its_batch_or_the_threads(library, kind) -> Non
 
 
 @each_library
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_sources_of_every_type_and_a_factor(library, kind) -> None:
     x, w, _ = data(3, 70, 90)
     halves = w.astype(np.float16)
     np.testing.assert_array_equal(
-        library.pack(halves, PRODUCTS[kind], F16).times(x),
-        library.pack(halves.astype(np.float32), PRODUCTS[kind]).times(x),
+        library.pack(halves, KINDS[kind], F16).times(x),
+        library.pack(halves.astype(np.float32), KINDS[kind]).times(x),
     )
     bits = to_bf16(w)
     np.testing.assert_array_equal(
-        library.pack(bits, PRODUCTS[kind], BF16).times(x), library.pack(from_bf16(bits), PRODUCTS[kind]).times(x)
+        library.pack(bits, KINDS[kind], BF16).times(x), library.pack(from_bf16(bits), KINDS[kind]).times(x)
     )
     # A power of two changes no digit.
     np.testing.assert_array_equal(
-        library.pack(w, PRODUCTS[kind], F32, 0.125).times(x),
-        library.pack(w * np.float32(0.125), PRODUCTS[kind]).times(x),
+        library.pack(w, KINDS[kind], F32, 0.125).times(x),
+        library.pack(w * np.float32(0.125), KINDS[kind]).times(x),
     )
 
 
 @each_library
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("parts", [(48, 48, 48), (64, 64, 22), (1, 100, 29)], ids=str)
 def test_a_matrix_may_be_packed_in_parts(library, kind, parts) -> None:
     x, w, _ = data(4, sum(parts), 40)
-    whole = library.pack(w, PRODUCTS[kind])
-    pieces = library.empty(PRODUCTS[kind], *w.shape)
+    whole = library.pack(w, KINDS[kind])
+    pieces = library.empty(KINDS[kind], *w.shape)
     first = 0
     for n in parts:
         pieces.put(first, np.ascontiguousarray(w[first : first + n]))
@@ -109,11 +109,11 @@ def test_a_matrix_may_be_packed_in_parts(library, kind, parts) -> None:
 
 
 @each_library
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 def test_no_number_shows_in_its_row_and_nowhere_else(library, kind, odd) -> None:
     x, w, bias = data(8, 130, 64)
-    packed = library.pack(w, PRODUCTS[kind])
+    packed = library.pack(w, KINDS[kind])
     clean = packed.times(x, bias)
     x[3, 20] = odd
     found = packed.times(x, bias)
@@ -122,12 +122,12 @@ def test_no_number_shows_in_its_row_and_nowhere_else(library, kind, odd) -> None
 
 
 @each_library
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_rows_and_weights_of_zeros(library, kind) -> None:
     x, w, bias = data(5, 66, 48)
     x[2] = 0
     w[65] = 0
-    found = library.pack(w, PRODUCTS[kind]).times(x, bias)
+    found = library.pack(w, KINDS[kind]).times(x, bias)
     np.testing.assert_array_equal(found[2], bias)
     np.testing.assert_array_equal(found[:, 65], np.repeat(bias[65], 5))
 
@@ -140,6 +140,6 @@ def test_the_largest_sums_of_int8_fit(library) -> None:
 
 
 @each_library
-@pytest.mark.parametrize("kind", PRODUCTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_peak_loop_ends_and_counts(library, kind) -> None:
-    assert 1e9 < library.table.peak(PRODUCTS[kind], 0.01) < 1e14
+    assert 1e9 < library.table.peak(KINDS[kind], 0.01) < 1e14

@@ -18,7 +18,7 @@
 #define WX_ALIGN 64             /* of every block of memory that is handed over */
 #define WX_MAX_LAYERS 128
 
-/* How numbers are stored. Packed matrices are of any of these types (F16 in the decoder only); sources are F32, F16 or BF16. */
+/* How numbers are stored. Packed matrices are of any type (F16 in the decoder only); sources are F32, F16 or BF16. */
 enum { WX_F32 = 0, WX_F16 = 1, WX_BF16 = 2, WX_I8 = 3 };
 
 /* A packed weight matrix, n_out x n_in. The layout behind `data` is private to the library. */
