@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not DOCUMENT.exists(), reason="the tests run out
 def sources() -> list[Path]:
     places = ("whispyx", "tools", "bench")
     found = [path for place in places for path in sorted((ROOT / place).rglob("*.py"))]
-    names = ("conftest.py", "core/test_memory.py", "kernels/library.py", "parity/test_parity.py", "plugins/conftest.py")
+    names = ("conftest.py", "core/test_memory.py", "kernels/sets.py", "parity/test_parity.py", "plugins/conftest.py")
     tests = [ROOT / "tests" / name for name in names]
     return [*found, ROOT / "setup.py", *tests]
 

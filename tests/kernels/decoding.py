@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.library import BF16, F32, Library, ffi
+from tests.kernels.sets import BF16, F32, Library, ffi
 
 
 def rounded(x: np.ndarray, kind: int) -> np.ndarray:
@@ -165,7 +165,7 @@ class Packed:
     """A decoder's weights in the form of one kernel library."""
 
     def __init__(self, decoder: Decoder, library: Library) -> None:
-        self.decoder, self.library = decoder, library
+        self.decoder, self.lib = decoder, library
         self.table = library.table
         self.kept: list[Any] = []  # everything that the C structures point to
         d = decoder

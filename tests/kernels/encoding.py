@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.library import BF16, F32, I8, Library, aligned, ffi, pointer, rounded_bf16
+from tests.kernels.sets import BF16, F32, I8, Library, aligned, ffi, pointer, rounded_bf16
 
 Linear = tuple[np.ndarray, np.ndarray]
 Norm = tuple[np.ndarray, np.ndarray]
@@ -102,7 +102,7 @@ class Packed:
     """An encoder's weights in the form of one kernel library; `kind` as for `compute=`: convolutions are never int8."""
 
     def __init__(self, encoder: Encoder, library: Library, kind: int) -> None:
-        self.encoder, self.library, self.kind = encoder, library, kind
+        self.encoder, self.lib, self.kind = encoder, library, kind
         self.kept: list[Any] = []  # everything that the C structures point to
         e = encoder
         self.model = m = ffi.new("wx_model *")
@@ -134,13 +134,13 @@ class Packed:
         to.w, to.b = self._floats(value[0]), self._floats(value[1])
 
     def _linear(self, to: Any, value: Linear, kind: int) -> None:
-        packed = self.library.pack(value[0], kind, F32)
+        packed = self.lib.pack(value[0], kind, F32)
         self.kept.append(packed)
         to.w, to.bias = packed.matrix[0], self._floats(value[1])
 
     def run(self, mel: np.ndarray, n_threads: int = 1) -> np.ndarray:
         """Hidden states of mel (n_mels, 2 n_ctx): float32 (n_ctx, n_state)."""
-        table, n_ctx = self.library.table, mel.shape[1] // 2
+        table, n_ctx = self.lib.table, mel.shape[1] // 2
         mel = np.ascontiguousarray(mel, np.float32)
         memory = aligned(n_ctx * self.encoder.n_state * 4 + 64)
         scratch = aligned(table.encode_bytes(self.model, n_ctx, n_threads))
@@ -153,6 +153,6 @@ class Packed:
                 job.sync = sync
                 table.encode(job, stage, ith, nth)
 
-            self.library.together(n_threads, call)
+            self.lib.together(n_threads, call)
         assert (memory[-64:] == 0xA5).all(), "written behind the hidden states"
         return memory[:-64].view(np.float32).reshape(n_ctx, -1)

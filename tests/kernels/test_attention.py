@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.encoding import Encoder, Packed
-from tests.kernels.library import TYPES, Library, each_library
+from tests.kernels.sets import TYPES, Library, each_library
 
 # Largest error over the largest hidden state. Scores of up to 150 in f32 are exact to 1e-5, and so are their weights;
 # in bf16, rounding the queries and keys of such scores moves them by some tenths.

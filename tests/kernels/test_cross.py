@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.decoding import Decoder
-from tests.kernels.library import BF16, F32, I8, Library, each_library
+from tests.kernels.sets import BF16, F32, I8, Library, each_library
 from tests.kernels.test_decoder import LOOK_BOUND, TYPES, conversations
 
 

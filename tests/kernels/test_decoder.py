@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.decoding import Decoder
-from tests.kernels.library import BF16, F32, I8, Library, each_library
+from tests.kernels.sets import BF16, F32, I8, Library, each_library
 
 # Root mean square of the error over that of the logits. Weights are exact in f32 and bf16, so what remains is: self
 # attention over f16 caches (2^-11 of a value); activations of 8 bits' precision; whole numbers of 8 bits for weights,

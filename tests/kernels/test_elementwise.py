@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.kernels.library import BF16, F16, F32, LIBRARIES, ROOT, from_bf16, to_bf16
+from tests.kernels.sets import BF16, F16, F32, LIBRARIES, ROOT, from_bf16, to_bf16
 
 cffi = pytest.importorskip("cffi")
 

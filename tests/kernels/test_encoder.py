@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.encoding import Encoder, Packed
-from tests.kernels.library import TYPES, Library, each_library
+from tests.kernels.sets import TYPES, Library, each_library
 
 # Root mean square of the error over that of the hidden states (which the last norm makes about 1).
 # f32: sums of up to 4 n_state products, one after another, in four products per block.

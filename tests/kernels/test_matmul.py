@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.library import BF16, F16, F32, I8, KINDS, each_library, from_bf16, rounded_bf16, to_bf16
+from tests.kernels.sets import BF16, F16, F32, I8, KINDS, each_library, from_bf16, rounded_bf16, to_bf16
 
 # Sizes: one of everything, odd ones, whole and broken panels and tiles, a layer of base.
 SHAPES = [

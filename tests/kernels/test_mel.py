@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.library import each_library, pointer
+from tests.kernels.sets import each_library, pointer
 
 FFT, HOP, BINS = 400, 160, 201
 # log10 of energies summed in f32: relative errors of about 1e-6 of an energy, and one unit of a logarithm near -10.

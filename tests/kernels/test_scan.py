@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.library import each_library, ffi, pointer
+from tests.kernels.sets import each_library, ffi, pointer
 
 # exp in f32 (2e-7, and 1e-6 where exp is tiny and does not count), sums of 1024 in f32.
 SUM_ERROR = 2e-6

@@ -1,4 +1,3 @@
-cdef float max_of(const float * x, int n) noexcept nogil
 cdef double sum_exp(const float * x, int n, float top) noexcept nogil
 cdef int arg_max(const float * x, int n) noexcept nogil
 cdef int top_k(const float * x, int n, int k, int * found) noexcept nogil

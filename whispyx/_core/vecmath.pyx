@@ -111,11 +111,6 @@ cdef extern from *:
     void wx_sigmoid(float * x, int n, float slope) noexcept nogil
 
 
-cdef float max_of(const float * x, int n) noexcept nogil:
-    """Largest of n >= 1 values."""
-    return wx_max(x, n)
-
-
 cdef double sum_exp(const float * x, int n, float top) noexcept nogil:
     """Sum of exp(x - top) over n values; no value may be above top. -inf counts as 0."""
     return wx_sum_exp(x, n, top)

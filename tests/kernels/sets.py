@@ -125,21 +125,21 @@ class Packed:
     """A packed matrix and the memory behind it."""
 
     def __init__(self, library: Library, matrix: Any, data: np.ndarray) -> None:
-        self.library, self.matrix, self.data = library, matrix, data
+        self.lib, self.matrix, self.data = library, matrix, data
 
     def put(self, first: int, weights: np.ndarray, src_type: int = F32, factor: float = 1.0) -> None:
         """Pack rows from `first` on."""
-        self.library.table.pack(self.matrix, first, len(weights), pointer(weights), src_type, factor)
+        self.lib.table.pack(self.matrix, first, len(weights), pointer(weights), src_type, factor)
 
     def times(self, x: np.ndarray, bias: np.ndarray | None = None, n_threads: int = 1) -> np.ndarray:
         """Return x (n, n_in) times the transposed matrix, plus bias: float32 (n, n_out)."""
-        table, n = self.library.table, x.shape[0]
+        table, n = self.lib.table, x.shape[0]
         x = np.ascontiguousarray(x, dtype=np.float32)
         out = np.full((n, self.matrix.n_out), np.nan, dtype=np.float32)
         scratch = aligned(table.matmul_bytes(self.matrix, n))
         linear = ffi.new("wx_linear *", {"w": self.matrix[0], "bias": pointer(bias, "float *")})
         px, py, ps = pointer(x, "float *"), pointer(out, "float *"), pointer(scratch)
-        self.library.together(n_threads, lambda sync, ith, nth: table.matmul(linear, px, n, py, ps, sync, ith, nth))
+        self.lib.together(n_threads, lambda sync, ith, nth: table.matmul(linear, px, n, py, ps, sync, ith, nth))
         return out
 
 
