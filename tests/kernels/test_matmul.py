@@ -93,11 +93,15 @@ def test_sources_of_every_type_and_a_factor(library, kind) -> None:
     )
 
 
+PARTS = {"three": (48, 48, 48), "a rest": (64, 64, 22), "between": (1, 100, 29), "row by row": (1,) * 70}
+
+
 @each_library
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("parts", [(48, 48, 48), (64, 64, 22), (1, 100, 29)], ids=str)
-def test_a_matrix_may_be_packed_in_parts(library, kind, parts) -> None:
-    x, w, _ = data(4, sum(parts), 40)
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("n_in", [40, 523])
+def test_a_matrix_may_be_packed_in_parts(library, kind, parts, n_in) -> None:
+    x, w, _ = data(4, sum(parts), n_in)
     whole = library.pack(w, KINDS[kind])
     pieces = library.empty(KINDS[kind], *w.shape)
     first = 0

@@ -62,6 +62,26 @@ static inline void wx_store_u16(uint16_t * p, wx_vi v) {         /* the lower ha
     packed = _mm256_permute4x64_epi64(packed, 0xd8);
     _mm_storeu_si128((__m128i *) p, _mm256_castsi256_si128(packed));
 }
+static inline void wx_store_i8(int8_t * p, wx_vi v) {            /* the lanes, which are within -128 .. 127 */
+    __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    _mm_storel_epi64((__m128i *) p, _mm_packs_epi16(halves, halves));
+}
+static inline void wx_transpose(wx_vi * v) {                     /* 8 vectors: rows become columns */
+    wx_vi pairs[8], fours[8];
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            fours[i + 2 * j] = _mm256_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
+            fours[i + 2 * j + 1] = _mm256_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
+        }
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x20);
+        v[i + 4] = _mm256_permute2x128_si256(fours[i], fours[i + 4], 0x31);
+    }
+}
 
 #else
 typedef __m512 wx_v;
@@ -105,6 +125,31 @@ static inline float wx_sum(wx_v v) { return _mm512_reduce_add_ps(v); }
 static inline int32_t wx_largest_i32(wx_vi v) { return _mm512_reduce_max_epi32(v); }
 static inline void wx_store_u16(uint16_t * p, wx_vi v) {         /* the lower half of every lane */
     _mm256_storeu_si256((__m256i *) p, _mm512_cvtepi32_epi16(v));
+}
+static inline void wx_store_i8(int8_t * p, wx_vi v) {            /* the lanes, which are within -128 .. 127 */
+    _mm_storeu_si128((__m128i *) p, _mm512_cvtepi32_epi8(v));
+}
+static inline void wx_transpose(wx_vi * v) {                     /* 16 vectors: rows become columns */
+    wx_vi pairs[16], fours[16];
+    for (int i = 0; i < 16; i += 2) {
+        pairs[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; j++) {
+            fours[i + 2 * j] = _mm512_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
+            fours[i + 2 * j + 1] = _mm512_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
+        }
+    for (int i = 0; i < 4; i++) {                                /* now 4 x 4 blocks of 128 bits */
+        wx_vi low = _mm512_shuffle_i32x4(fours[i], fours[i + 4], 0x44);
+        wx_vi high = _mm512_shuffle_i32x4(fours[i], fours[i + 4], 0xee);
+        wx_vi low2 = _mm512_shuffle_i32x4(fours[i + 8], fours[i + 12], 0x44);
+        wx_vi high2 = _mm512_shuffle_i32x4(fours[i + 8], fours[i + 12], 0xee);
+        v[i] = _mm512_shuffle_i32x4(low, low2, 0x88);
+        v[i + 4] = _mm512_shuffle_i32x4(low, low2, 0xdd);
+        v[i + 8] = _mm512_shuffle_i32x4(high, high2, 0x88);
+        v[i + 12] = _mm512_shuffle_i32x4(high, high2, 0xdd);
+    }
 }
 #endif
 
