@@ -18,8 +18,9 @@ from whispyx._core.devices cimport Device, Watch
 from whispyx._core.external cimport check_external
 from whispyx._core.handles cimport Buffer, Meta
 from whispyx._core.hparams cimport HParams
+from whispyx._core.intake cimport Intake
 from whispyx._core.mel cimport Filters
-from whispyx._core.packed cimport EMBEDDING, Packed
+from whispyx._core.packed cimport Packed
 from whispyx._core.source cimport Source
 from whispyx._core.vocab cimport Vocab
 from whispyx._core.weights cimport Weights
@@ -56,7 +57,7 @@ from whispyx._ggml.ggml_backend cimport (
 from whispyx._core.hparams import FIELDS
 from whispyx._core.vocab import MAX_TOKEN_BYTES
 from whispyx._core.weights import CONV, ENCODER, F32_ONLY, expected_tensors
-from whispyx.errors import BackendUnsupportedError, ComputeMemoryError, ModelFormatError
+from whispyx.errors import BackendUnsupportedError, ModelFormatError
 from whispyx.fallback import Fallback
 
 MAGIC = 0x67676D6C
@@ -119,13 +120,14 @@ cdef Vocab read_vocab(Source source, HParams hp):
     if not 0 < n <= hp.n_vocab:
         raise ModelFormatError(f"{source.name} stores {n} tokens; the model has {hp.n_vocab}")
     stored = []
+    # Two small fields 50,000 times: a name for each is made only where the file ends inside of it.
     for i in range(n):
-        length = source.i32(f"the length of token {i}")
+        length = source.i32("" if source.size - source.pos >= 4 else f"the length of token {i}")
         if not 0 <= length <= MAX_TOKEN_BYTES:
             raise ModelFormatError(
                 f"{source.name}: token {i} has {length} bytes; at most {MAX_TOKEN_BYTES} are plausible"
             )
-        stored.append(source.take(length, f"token {i}"))
+        stored.append(source.take(length, "" if source.size - source.pos >= length else f"token {i}"))
     return Vocab(hp, stored)
 
 
@@ -383,34 +385,18 @@ cdef int read_data(Source source, list records, Weights weights, object progress
 
 
 cdef Weights read_packed(Source source, list records, HParams hp, str compute, object progress):
-    """Read the weights for the kernels: each tensor is packed as it comes, and its bytes are forgotten."""
+    """Read the weights for the kernels: each piece of a tensor is packed as it comes, and its bytes are forgotten."""
     cdef Weights weights = Weights.__new__(Weights)
     cdef Record record
-    cdef size_t largest = 0, n
-    cdef char * raw
-    cdef char * to
+    cdef Intake intake = Intake()
     weights.has_encoder = any([record.name.startswith(ENCODER) for record in records])
     weights.watch = Watch.of([])
     weights.packed = Packed.create(hp, compute, weights.has_encoder)
+    intake.table = weights.packed.table
     for record in records:
-        if record.name != EMBEDDING or not weights.packed.keeps(record.type):
-            largest = max(largest, record.n_bytes)
-    raw = <char *>malloc(largest)
-    if raw == NULL:
-        raise ComputeMemoryError(f"no memory to read {source.name}: {largest / 1e6:.1f} MB were asked for")
-    try:
-        for record in records:
-            to = raw
-            if record.name == EMBEDDING and weights.packed.keeps(record.type):
-                to = weights.packed.embedding_room(record.n_bytes)      # the largest of all: read where it stays
-            source.seek(record.offset)
-            source.read(to, record.n_bytes, record.name)
-            n = math.prod(record.shape)
-            weights.packed.take(record.name, to, record.type, n)
-            if progress is not None:
-                progress(source.pos, source.size)
-    finally:
-        free(raw)
+        weights.packed.take(intake, record.name, record.offset, record.type, math.prod(record.shape))
+    intake.run(source, progress)
+    weights.packed.intake = None
     weights.n_tensors = len(records)
     return weights
 

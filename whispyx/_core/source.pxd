@@ -7,4 +7,7 @@ cdef class Source:
     cdef int seek(self, long long pos) except -1
     cdef bytes take(self, size_t n, str what)
     cdef int i32(self, str what) except? -1
+    cdef int descriptor(self) noexcept
+    cdef const char * memory(self) noexcept
+    cdef int check_read(self, int failed) except -1
     cdef void close(self) noexcept

@@ -17,6 +17,7 @@ from whispyx.errors import ModelError, ModelFormatError, ModelNotFoundError
 
 cdef enum:
     AHEAD_BYTES = 65536
+    AHEAD_LEAST = 512
 
 
 cdef class Source:
@@ -53,6 +54,22 @@ cdef class Source:
         self.read(&value, sizeof(value), what)
         return value
 
+    cdef int descriptor(self) noexcept:
+        """The open file, -1 where there is none."""
+        return -1
+
+    cdef const char * memory(self) noexcept:
+        """All bytes where they lie in memory, else NULL."""
+        return NULL
+
+    cdef int check_read(self, int failed) except -1:
+        """Raise where reading failed: with this errno, or with -1 where the file ended."""
+        if failed > 0:
+            raise ModelError(f"reading {self.name} failed: {os.strerror(failed)}")
+        if failed:
+            raise ModelFormatError(f"{self.name} became shorter while it was read")
+        return 0
+
     cdef void close(self) noexcept:
         pass
 
@@ -61,10 +78,13 @@ cdef class FileSource(Source):
     # The vocabulary is 50,000 tiny fields: small reads come from a buffer, large ones go straight to their place.
     cdef int fd
     cdef char * ahead
+    # The headers of tensors lie far apart: after a seek little is read ahead, then twice as much each time.
     cdef size_t ahead_at, ahead_size        # next unread byte of the buffer, bytes in it
+    cdef size_t ahead_next                  # how many are read next
 
     def __cinit__(self):
         self.fd = -1
+        self.ahead_next = AHEAD_LEAST
         self.ahead = <char *>malloc(AHEAD_BYTES)
         if self.ahead == NULL:
             raise MemoryError
@@ -94,7 +114,8 @@ cdef class FileSource(Source):
         if n - part >= AHEAD_BYTES:
             return self._read_file(<char *>out + part, n - part)
         self.ahead_at = 0
-        self.ahead_size = min(<size_t>AHEAD_BYTES, <size_t>(self.size - self.pos) - part)
+        self.ahead_size = min(max(self.ahead_next, n - part), <size_t>(self.size - self.pos) - part)
+        self.ahead_next = min(<size_t>AHEAD_BYTES, 2 * self.ahead_next)
         self._read_file(self.ahead, self.ahead_size)
         memcpy(<char *>out + part, self.ahead, n - part)
         self.ahead_at = n - part
@@ -114,16 +135,16 @@ cdef class FileSource(Source):
                 elif errno != EINTR:
                     failed = errno
                     break
-        if failed:
-            raise ModelError(f"reading {self.name} failed: {os.strerror(failed)}")
-        if done < n:
-            raise ModelFormatError(f"{self.name} became shorter while it was read")
-        return 0
+        return self.check_read(failed if failed or done == n else -1)
+
+    cdef int descriptor(self) noexcept:
+        return self.fd
 
     cdef int seek(self, long long pos) except -1:
         if pos != self.pos:
             os.lseek(self.fd, pos, os.SEEK_SET)
             self.ahead_at = self.ahead_size = 0
+            self.ahead_next = AHEAD_LEAST
             self.pos = pos
         return 0
 
@@ -154,6 +175,9 @@ cdef class MemorySource(Source):
     cdef int _read(self, void * out, size_t n) except -1:
         memcpy(out, <char *>self.view.buf + self.pos, n)
         return 0
+
+    cdef const char * memory(self) noexcept:
+        return <const char *>self.view.buf
 
     cdef void close(self) noexcept:
         if self.held:

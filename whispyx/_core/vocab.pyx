@@ -42,14 +42,12 @@ cdef class Vocab:
         if self.n_stored > self.n_vocab:
             raise ModelFormatError(f"the file stores {self.n_stored} tokens, more than n_vocab {self.n_vocab}")
         self._text = list(stored)
-        # When two ids share a text the last one wins, as in whisper.cpp. Only text tokens can be looked up.
-        self._id_by_text = {stored[i]: i for i in range(min(self.n_stored, self.eot)) if stored[i]}
-        for i in range(self.n_stored, self.n_vocab):
+        for i in range(self.n_stored, min(self.n_vocab, self.beg + 1)):
             self._text.append(self._special_text(i))
+        for i in range(max(self.n_stored, self.beg + 1), self.n_vocab):
+            self._text.append(b"[_TT_%d]" % (i - self.beg))
 
     def _special_text(self, int token) -> bytes:
-        if token > self.beg:
-            return b"[_TT_%d]" % (token - self.beg)
         named = {
             self.eot: b"[_EOT_]", self.sot: b"[_SOT_]", self.translate: b"[_TRANSLATE_]",
             self.transcribe: b"[_TRANSCRIBE_]", self.solm: b"[_SOLM_]", self.prev: b"[_PREV_]",
@@ -68,6 +66,10 @@ cdef class Vocab:
 
     cdef int find(self, bytes text) except -2:
         """Return the text token with exactly these bytes, -1 when there is none."""
+        cdef int i
+        if self._id_by_text is None:    # made for the first prompt: most jobs have none
+            # When two ids share a text the last one wins, as in whisper.cpp. Only text tokens can be looked up.
+            self._id_by_text = {self._text[i]: i for i in range(min(self.n_stored, self.eot)) if self._text[i]}
         return self._id_by_text.get(text, -1)
 
     def token_bytes(self, int token) -> bytes:

@@ -1,0 +1,57 @@
+from libc.stdint cimport int64_t
+
+from whispyx._core.kernels cimport wx_kernels, wx_matrix
+from whispyx._core.source cimport Source
+from whispyx._ggml.ggml cimport ggml_to_float_t
+
+
+cdef extern from *:
+    """
+    #include "whispyx_kernels.h"
+
+    typedef void (*wx_to_float)(const void *, float *, int64_t);
+
+    typedef struct wx_piece {
+        long long offset;
+        size_t n_bytes;
+        int64_t n;
+        int src_type;
+        wx_to_float to_float;
+        int widen;
+        char * keep;
+        float * wide;
+        int turn;
+        const wx_matrix * m;
+        int first, n_rows;
+        float factor;
+    } wx_piece;
+    """
+    ctypedef struct wx_piece:
+        long long offset            # in the file
+        size_t n_bytes
+        int64_t n                   # numbers
+        int src_type                # as kernels call it, where they read it as it is
+        ggml_to_float_t to_float    # else, or NULL: they are f32 already
+        bint widen                  # numbers become f32 before anything else
+        char * keep                 # where its bytes stay, or NULL
+        float * wide                # where its numbers stay as f32, or NULL
+        int turn                    # channels of a convolution's row (channels, 3), which becomes (3, channels)
+        const wx_matrix * m         # what it is packed into, or NULL
+        int first, n_rows
+        float factor
+
+
+cdef int source_type(int type) noexcept
+
+
+cdef class Intake:
+    cdef const wx_kernels * table
+    cdef wx_piece * pieces
+    cdef size_t n_pieces, room
+    cdef size_t n_bytes             # of all pieces
+    cdef size_t most_bytes, most_numbers
+    cdef int vector(self, long long offset, int type, size_t n, float * to, float factor) except -1
+    cdef int rows(self, long long offset, int type, const wx_matrix * m, int first, int n_rows, float factor,
+                  int turn=*, char * keep=*, float * wide=*) except -1
+    cdef int _add(self, wx_piece piece, int type) except -1
+    cdef int run(self, Source source, object progress) except -1

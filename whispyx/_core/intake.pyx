@@ -1,0 +1,257 @@
+"""Reading weights from a file into the places where kernels want them, by several threads.
+
+What is to be read is noted first, cut into pieces of some hundred rows. Each thread then takes the next piece, reads
+it into a buffer that stays in its cache, and packs it from there: both cost about the same, and one core alone keeps
+memory waiting.
+"""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from whispyx._core.kernels cimport WX_BF16, WX_F16, WX_F32, wx_kernels, wx_matrix
+from whispyx._core.source cimport Source
+from whispyx._ggml.ggml cimport (
+    GGML_TYPE_BF16,
+    GGML_TYPE_F16,
+    GGML_TYPE_F32,
+    ggml_get_type_traits,
+    ggml_row_size,
+    ggml_type,
+)
+
+from whispyx._core.cores import usable_cores
+from whispyx.errors import ComputeMemoryError, ModelFormatError
+
+cdef enum:
+    MOST_THREADS = 4            # more than memory can feed
+    PIECE_BYTES = 256 << 10     # of a file: with what is made of it, it fits into a core's second cache
+    ROWS_PER_STEP = 64          # pieces begin at multiples of this many rows: panels of their own
+    PIECES_PER_TURN = 16        # between two reports of progress
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <pthread.h>
+    #include <string.h>
+    #include <unistd.h>
+    #include "whispyx_kernels.h"
+
+    typedef struct wx_intake {
+        const wx_kernels * table;
+        const wx_piece * pieces;
+        size_t n, next, done;           /* pieces, the next one, bytes */
+        int fd;                         /* -1: all of the file lies in memory */
+        const char * memory;
+        int failed;                     /* errno; -1: the file ended */
+        size_t most_bytes, most_numbers;
+    } wx_intake;
+
+    typedef struct wx_reader {
+        wx_intake * intake;
+        char * room;                    /* most_bytes, then 2 x most_numbers floats */
+        pthread_t thread;
+        int started;
+    } wx_reader;
+
+    static int wx_read_piece(const wx_intake * in, const wx_piece * p, char * to) {
+        if (in->fd < 0) {
+            memcpy(to, in->memory + p->offset, p->n_bytes);
+            return 0;
+        }
+        for (size_t at = 0; at < p->n_bytes;) {
+            ssize_t got = pread(in->fd, to + at, p->n_bytes - at, (off_t) (p->offset + (long long) at));
+            if (got > 0) at += (size_t) got;
+            else if (got == 0) return -1;
+            else if (errno != EINTR) return errno;
+        }
+        return 0;
+    }
+
+    static int wx_take_piece(const wx_intake * in, const wx_piece * p, char * room) {
+        char * raw = p->keep ? p->keep : room;
+        float * spare = (float *) (room + in->most_bytes);
+        const void * from = raw;
+        int type = p->src_type;
+        int failed = wx_read_piece(in, p, raw);
+        if (failed) return failed;
+        if (p->widen) {
+            float * wide = p->wide ? p->wide : spare;
+            if (p->to_float) p->to_float(raw, wide, p->n);
+            else memcpy(wide, raw, (size_t) p->n * sizeof(float));
+            if (!p->m && p->factor != 1.0f)
+                for (int64_t i = 0; i < p->n; i++) wide[i] *= p->factor;
+            from = wide;
+            type = WX_F32;
+        }
+        if (p->turn) {
+            const float * x = (const float *) from;
+            float * turned = spare + in->most_numbers;
+            for (int64_t row = 0; row < p->n_rows; row++, x += 3 * p->turn)
+                for (int64_t c = 0; c < p->turn; c++)
+                    for (int64_t k = 0; k < 3; k++) turned[(row * 3 + k) * p->turn + c] = x[c * 3 + k];
+            from = turned;
+        }
+        if (p->m) in->table->pack(p->m, p->first, p->n_rows, from, type, p->factor);
+        return 0;
+    }
+
+    /* Takes pieces until `most` are done or none is left. */
+    static void wx_take_pieces(wx_reader * reader, size_t most) {
+        wx_intake * in = reader->intake;
+        for (size_t i = 0; i < most && !__atomic_load_n(&in->failed, __ATOMIC_RELAXED); i++) {
+            size_t mine = __atomic_fetch_add(&in->next, 1, __ATOMIC_RELAXED);
+            if (mine >= in->n) return;
+            int failed = wx_take_piece(in, &in->pieces[mine], reader->room);
+            if (failed) __atomic_store_n(&in->failed, failed, __ATOMIC_RELAXED);
+            else __atomic_fetch_add(&in->done, in->pieces[mine].n_bytes, __ATOMIC_RELAXED);
+        }
+    }
+
+    static void * wx_read_on(void * reader) {
+        wx_take_pieces((wx_reader *) reader, (size_t) -1);
+        return NULL;
+    }
+
+    /* Where the system starts no thread, the others do its work. */
+    static void wx_start_readers(wx_reader * readers, int n) {
+        for (int i = 1; i < n; i++)
+            readers[i].started = !pthread_create(&readers[i].thread, NULL, wx_read_on, &readers[i]);
+    }
+
+    static void wx_join_readers(wx_reader * readers, int n) {
+        for (int i = 1; i < n; i++) if (readers[i].started) pthread_join(readers[i].thread, NULL);
+    }
+
+    static void wx_stop_reading(wx_intake * in) { __atomic_store_n(&in->next, in->n, __ATOMIC_RELAXED); }
+    static int wx_all_taken(wx_intake * in) {
+        return in->failed || __atomic_load_n(&in->next, __ATOMIC_RELAXED) >= in->n;
+    }
+    static size_t wx_bytes_done(wx_intake * in) { return __atomic_load_n(&in->done, __ATOMIC_RELAXED); }
+    """
+    ctypedef struct wx_intake:
+        const wx_kernels * table
+        const wx_piece * pieces
+        size_t n
+        int fd
+        const char * memory
+        int failed
+        size_t most_bytes
+        size_t most_numbers
+
+    ctypedef struct wx_reader:
+        wx_intake * intake
+        char * room
+
+    void wx_take_pieces(wx_reader * reader, size_t most) noexcept nogil
+    void wx_start_readers(wx_reader * readers, int n) noexcept nogil
+    void wx_join_readers(wx_reader * readers, int n) noexcept nogil
+    void wx_stop_reading(wx_intake * intake) noexcept nogil
+    bint wx_all_taken(wx_intake * intake) noexcept nogil
+    size_t wx_bytes_done(wx_intake * intake) noexcept nogil
+
+
+cdef int source_type(int type) noexcept:
+    """The kernels' name of a type that they read as it is, -1 for others."""
+    if type == GGML_TYPE_F32:
+        return WX_F32
+    if type == GGML_TYPE_F16:
+        return WX_F16
+    if type == GGML_TYPE_BF16:
+        return WX_BF16
+    return -1
+
+
+cdef class Intake:
+    """What is to be read, then read by `run`. Every place must stay where it is until then."""
+
+    def __dealloc__(self):
+        free(self.pieces)
+
+    cdef int vector(self, long long offset, int type, size_t n, float * to, float factor) except -1:
+        """Note n numbers that become f32 at `to`, times a factor."""
+        cdef wx_piece piece
+        memset(&piece, 0, sizeof(piece))
+        piece.offset, piece.n_bytes, piece.n = offset, ggml_row_size(<ggml_type>type, n), n
+        piece.widen, piece.wide, piece.factor = True, to, factor
+        return self._add(piece, type)
+
+    cdef int rows(self, long long offset, int type, const wx_matrix * m, int first, int n_rows, float factor,
+                  int turn=0, char * keep=NULL, float * wide=NULL) except -1:
+        """Note rows of a matrix: what of the file is packed, and also kept as it is, or as f32, where that is asked."""
+        cdef size_t row_bytes = ggml_row_size(<ggml_type>type, m.n_in)
+        cdef int at = 0, step = ROWS_PER_STEP * max(<size_t>1, PIECE_BYTES // (ROWS_PER_STEP * row_bytes))
+        cdef int n
+        cdef wx_piece piece
+        while at < n_rows:
+            n = min(step - (first + at) % ROWS_PER_STEP, n_rows - at)
+            memset(&piece, 0, sizeof(piece))
+            piece.offset, piece.n_bytes, piece.n = offset + at * row_bytes, n * row_bytes, <int64_t>n * m.n_in
+            piece.m, piece.first, piece.n_rows, piece.factor, piece.turn = m, first + at, n, factor, turn
+            if keep != NULL:
+                piece.keep = keep + at * row_bytes
+            if wide != NULL:
+                piece.wide = wide + <size_t>at * m.n_in
+            piece.src_type = source_type(type)
+            piece.widen = turn or wide != NULL or piece.src_type < 0
+            self._add(piece, type)
+            at += n
+        return 0
+
+    cdef int _add(self, wx_piece piece, int type) except -1:
+        cdef void * grown
+        if piece.widen and type != GGML_TYPE_F32:
+            piece.to_float = ggml_get_type_traits(<ggml_type>type).to_float
+            if piece.to_float == NULL:
+                raise ModelFormatError(f"type number {type} is no kind of floats")
+        if self.n_pieces == self.room:
+            grown = realloc(self.pieces, 2 * (self.room + 64) * sizeof(wx_piece))
+            if grown == NULL:
+                raise MemoryError
+            self.pieces, self.room = <wx_piece *>grown, 2 * (self.room + 64)
+        self.pieces[self.n_pieces] = piece
+        self.n_pieces += 1
+        self.n_bytes += piece.n_bytes
+        if piece.keep == NULL:
+            self.most_bytes = max(self.most_bytes, (piece.n_bytes + 63) // 64 * 64)
+        if piece.widen and (piece.wide == NULL or piece.turn):
+            self.most_numbers = max(self.most_numbers, <size_t>(piece.n + 15) // 16 * 16)
+        return 0
+
+    cdef int run(self, Source source, object progress) except -1:
+        """Read everything; `progress` is told how many bytes of the file are done, and how many it has."""
+        cdef int n_threads = min(MOST_THREADS, usable_cores(), max(<size_t>1, self.n_pieces)), i
+        cdef size_t most = PIECES_PER_TURN if progress is not None else <size_t>-1
+        cdef size_t room = self.most_bytes + 2 * self.most_numbers * sizeof(float) + 64
+        cdef wx_reader * readers = <wx_reader *>calloc(n_threads, sizeof(wx_reader))
+        cdef char * rooms = <char *>calloc(n_threads, room)
+        cdef wx_intake intake
+        memset(&intake, 0, sizeof(intake))
+        intake.table, intake.pieces, intake.n = self.table, self.pieces, self.n_pieces
+        intake.fd, intake.memory = source.descriptor(), source.memory()
+        intake.most_bytes, intake.most_numbers = self.most_bytes, self.most_numbers
+        try:
+            if readers == NULL or rooms == NULL:
+                raise ComputeMemoryError(f"no memory to read {source.name}: {n_threads * room / 1e6:.1f} MB were asked "
+                                         "for")
+            for i in range(n_threads):
+                readers[i].intake, readers[i].room = &intake, rooms + i * room
+            wx_start_readers(readers, n_threads)
+            try:
+                while not wx_all_taken(&intake):
+                    with nogil:
+                        wx_take_pieces(&readers[0], most)
+                    if progress is not None:
+                        progress(source.size - <long long>(self.n_bytes - wx_bytes_done(&intake)), source.size)
+            finally:
+                with nogil:
+                    wx_stop_reading(&intake)
+                    wx_join_readers(readers, n_threads)
+            source.check_read(intake.failed)
+            source.seek(source.size)
+            if progress is not None:
+                progress(source.size, source.size)
+        finally:
+            free(readers)
+            free(rooms)
+        return 0
