@@ -30,7 +30,8 @@
 #define WX_MASK(v, mask) ((v) = wx_floats(wx_and(wx_bits(v), *(mask))))
 #endif
 
-typedef int32_t wx_word __attribute__((may_alias));
+/* Rows of a convolution begin wherever the stride puts them: at an odd byte, with an odd number of bands in 8 bits. */
+typedef int32_t wx_word __attribute__((may_alias, aligned(1)));
 typedef float wx_float __attribute__((may_alias));
 
 static inline __attribute__((always_inline)) void wx_tile_f32(const int rows, const char * x,
