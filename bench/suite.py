@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import fcntl
 import os
 import subprocess
@@ -105,6 +106,8 @@ Command = tuple[list[str], dict[str, str]]
 
 def commands(setting: Setting, path: str) -> dict[str, Command]:
     """From the start of a process to the text of a short clip, by engine. Greedy, no fallback, the same threads."""
+    # Bytecode, as an installer leaves it: a checkout may have none, and an environment may forbid to write it.
+    compileall.compile_dir(ROOT / "whispyx", quiet=2)
     threads, clip = str(setting.threads), str(setting.clip)
     compute = {"WHISPYX_COMPUTE": setting.compute} if setting.compute else {}
     greedy = ["--temperature-inc", "0"]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import os
@@ -20,8 +24,33 @@ if TYPE_CHECKING:
     ModelSource: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
     Selection: TypeAlias = SelectionLike | None
 
+AHEAD: Final = ["whispyx._core.state", "whispyx._core.run"]
+"""Modules that are imported while a model is read, which leaves the interpreter free: what every job needs. A program
+that knows that it will need more may add it."""
+
 Progress = Callable[[int, "int | None", str], None]
 """Called with the bytes done, the bytes in all (None: not known) and a word for the work."""
+
+
+@contextmanager
+def _importing(names: Sequence[str]) -> Iterator[None]:
+    """Import modules on another thread meanwhile. What fails there fails again, and is told, where it is needed."""
+    missing = [name for name in names if name not in sys.modules]
+
+    def run() -> None:
+        for name in missing:
+            with suppress(Exception):
+                import_module(name)
+
+    thread = threading.Thread(target=run, name="whispyx-imports", daemon=True) if missing else None
+    with suppress(RuntimeError):  # the system starts no thread: then it is imported later
+        if thread is not None:
+            thread.start()
+    try:
+        yield
+    finally:
+        if thread is not None and thread.ident is not None:
+            thread.join()
 
 
 class Engine:
@@ -61,18 +90,19 @@ class Engine:
                 model = model.read()  # it may be needed twice
             outside = encoders.resolve(encoder, model)
             encoders.plan(outside, n_threads, n_jobs)
-        return Context.load(
-            model,
-            use_gpu=use_gpu,
-            gpu_device=gpu_device,
-            flash_attn=flash_attn,
-            backends=chosen.selected,
-            fallback=chosen.may_fall_back,
-            known=chosen.fallbacks,
-            progress=read,
-            encoder=outside,
-            compute=compute,
-        )
+        with _importing(AHEAD):
+            return Context.load(
+                model,
+                use_gpu=use_gpu,
+                gpu_device=gpu_device,
+                flash_attn=flash_attn,
+                backends=chosen.selected,
+                fallback=chosen.may_fall_back,
+                known=chosen.fallbacks,
+                progress=read,
+                encoder=outside,
+                compute=compute,
+            )
 
     def encoder_name(self, context: Context) -> str | None:
         """Return what an encoder from outside is called; None where the model has its own."""
@@ -83,12 +113,17 @@ class Engine:
     def _locate(self, source: ModelSource, progress: Progress | None) -> Any:
         """Turn a name or path into a path; bytes and file objects are models already."""
         from os import PathLike, fspath
+        from os.path import isabs, isfile
+        from pathlib import Path
 
         if not isinstance(source, (str, PathLike)):
             return source
+        path = fspath(source)
+        if isinstance(path, str) and isabs(path) and isfile(path):
+            return str(Path(path))  # what `resolve` would return
         from . import models
 
-        return fspath(models.resolve(fspath(source), progress=progress))
+        return fspath(models.resolve(path, progress=progress))
 
     def usable_cores(self) -> int:
         """Return how many cores this process may use."""

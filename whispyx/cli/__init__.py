@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Status", "main", "program"]
 
-COLLECT_AFTER: Final = 50_000
+COLLECT_AFTER: Final = 200_000
 """New objects before garbage is looked for, in a process that runs one command."""
 
 
@@ -27,9 +28,13 @@ def program() -> int:
     """
     # Nothing that is imported is garbage; looking for it takes a tenth of the time until the model is read.
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+    # NumPy's BLAS would start a thread per core, which spin; nothing here multiplies with it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     fill_closed()
     keep_stdout()
-    return main()
+    status = main()
+    gc.freeze()  # the end of the process frees all of this; looking through it first takes longer than that
+    return status
 
 
 def main(argv: Sequence[str] | None = None) -> int:

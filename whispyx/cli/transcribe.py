@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from .. import writers
+from .. import _engine, writers
 from ..errors import BackendError, LanguageError, ModelError, ParamsError
 from ..model import Model
 from ..options import TranscribeOptions
@@ -135,6 +135,7 @@ def run_transcribe(args: argparse.Namespace, console: Console) -> int:
     files = [file for file in files if file not in missing]
     if not files:
         return Status.FAILED
+    _engine.AHEAD.extend(("whispyx.audio", "soundfile"))
     with console.byte_bar("model") as progress:
         model = Model(
             args.model,

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, Union
+from typing import TYPE_CHECKING, Any, Final, Union
 
 from whispyx._core.base import ggml_version
 from whispyx.errors import ParamsError
+from whispyx.plugins import entries
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 __all__ = [
     "ARGUMENT",
@@ -245,10 +249,17 @@ def user_folder() -> Path:
         if not home.is_absolute():
             raise ParamsError(f"{HOME_VARIABLE} is the relative path {value!r}; write the whole path")
     else:
-        from platformdirs import user_data_path
-
-        home = user_data_path("whispyx", appauthor=False) / "plugins"
+        home = _data_folder() / "plugins"
     return home / f"ggml-{ggml_version()}"
+
+
+def _data_folder() -> Path:
+    """Return `platformdirs.user_data_path` for whispyx; where that is sure to be this line, without importing it."""
+    if sys.platform == "linux" and not {"XDG_DATA_HOME", "ANDROID_ROOT", "ANDROID_DATA"} & os.environ.keys():
+        return Path(os.path.expanduser("~/.local/share/whispyx"))
+    from platformdirs import user_data_path
+
+    return user_data_path("whispyx", appauthor=False)
 
 
 def discover(only: frozenset[str] | None = None) -> Discovery:
@@ -265,7 +276,7 @@ def discover(only: frozenset[str] | None = None) -> Discovery:
     for folder in extra_folders():
         _scan(folder, PATH_VARIABLE, candidates, problems)
         searched.append(str(folder))
-    for entry in sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name):
+    for entry in entries.of_group(ENTRY_POINT_GROUP):
         if only is None or entry.name.lower() in only:
             _ask(entry, candidates, problems)
         searched.append(f"entry point {entry.name} ({entry.value})")

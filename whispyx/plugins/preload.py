@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 
 from whispyx.errors import BackendLoadError
-from whispyx.plugins import abi, elf, manifest
+from whispyx.plugins import abi, elf
 
 __all__ = ["find", "for_plugin"]
 
@@ -26,6 +26,10 @@ def for_plugin(name: str, path: str) -> list[str]:
     list of str
         What is worth telling: what was opened from where, or what was not found. Whether that matters, the linker says.
     """
+    if _surely_nothing(name):
+        return []
+    from whispyx.plugins import manifest
+
     try:
         root = manifest.kit_root()
         if name not in manifest.names(root):
@@ -55,6 +59,17 @@ def for_plugin(name: str, path: str) -> list[str]:
         else:
             notes.append(f"{file} comes from {found.parent}")
     return notes
+
+
+def _surely_nothing(name: str) -> bool:
+    """Whether the manifest has no such entry, as a glance tells that costs less than its reader."""
+    package = Path(__file__).resolve().parents[1]
+    for root in (package / "_native" / "kit", package.parent):
+        try:
+            return b"preload" not in (root / "backends" / name / "plugin.toml").read_bytes()
+        except OSError:
+            continue
+    return False
 
 
 def find(entry: str) -> Path | None:

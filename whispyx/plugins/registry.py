@@ -9,7 +9,7 @@ from typing import Final
 
 from whispyx._core import devices as table
 from whispyx.errors import BackendError, BackendNotFoundError, BackendUnsupportedError
-from whispyx.plugins import abi, discovery, endpoints, kernels, manifest, preload
+from whispyx.plugins import abi, discovery, endpoints, kernels, preload
 from whispyx.plugins.discovery import Candidate, Discovery, Problem, Selection, SelectionLike, Wish
 from whispyx.plugins.limits import VARIANT_VARIABLE, Limits
 from whispyx.plugins.report import BY_HAND, EXCLUDED, LOADED, OUTSCORED, REFUSED, UNUSED, PluginRecord, Report
@@ -402,6 +402,8 @@ def _named(error: BackendError, candidate: Candidate) -> BackendError:
 
 def _way_to(name: str) -> str:
     """Return how a backend that we know of can be had; empty for any other name."""
+    from whispyx.plugins import manifest  # only for what it helps to say
+
     try:
         root = manifest.kit_root()
         if name not in manifest.names(root):
