@@ -19,6 +19,7 @@ from whispyx._core.context import Context
 from whispyx.capi import whisper_print_system_info
 from whispyx.errors import BackendAbiError, BackendError, BackendNotFoundError, BackendUnsupportedError
 from whispyx.plugins import kernels
+from whispyx.plugins.abi import KERNELS_ABI
 
 PATH = str(pair(TinyModel(n_vocab=51865, n_text_ctx=64, end_after=20)).path)
 SOUND = speechlike(4.0, seed=5)
@@ -128,12 +129,12 @@ def test_kernels_that_are_not_there_are_an_error(monkeypatch: pytest.MonkeyPatch
     [
         ("int whispyx_kernels_abi(void) { return 999; } int whispyx_kernels_score(void) { return 1; }"
          " void *whispyx_kernels(void) { return 0; }", BackendAbiError),
-        ("int whispyx_kernels_abi(void) { return 1; } int whispyx_kernels_score(void) { return 1; }"
+        ("int whispyx_kernels_abi(void) { return ABI; } int whispyx_kernels_score(void) { return 1; }"
          " void *whispyx_kernels(void) { return 0; }", BackendAbiError),
-        ("int whispyx_kernels_abi(void) { return 1; } int whispyx_kernels_score(void) { return 0; }"
+        ("int whispyx_kernels_abi(void) { return ABI; } int whispyx_kernels_score(void) { return 0; }"
          " void *whispyx_kernels(void) { return 0; }", BackendUnsupportedError),
-        ("int whispyx_kernels_abi(void) { return 1; } int whispyx_kernels_score(void) { return 1; }"
-         " unsigned t[64] = {1, 8}; void *whispyx_kernels(void) { return t; }", BackendAbiError),
+        ("int whispyx_kernels_abi(void) { return ABI; } int whispyx_kernels_score(void) { return 1; }"
+         " unsigned t[64] = {ABI, 8}; void *whispyx_kernels(void) { return t; }", BackendAbiError),
         ("int nothing(void) { return 1; }", BackendError),
     ],
     ids=["version", "no table", "other machine", "size", "no kernels"],
@@ -142,7 +143,7 @@ def test_a_library_that_does_not_fit_is_refused(
     source: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     code, library = tmp_path / "k.c", tmp_path / "libk.so"
-    code.write_text(source)
+    code.write_text(f"#define ABI {KERNELS_ABI}\n{source}\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(code)], check=True)
     monkeypatch.setenv(kernels.KERNELS_VARIABLE, str(library))
     with pytest.raises(error):

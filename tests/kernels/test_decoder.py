@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from tests.kernels.decoding import Decoder
-from tests.kernels.sets import BF16, F32, I8, Library, each_library
+from tests.kernels.sets import BF16, F32, I8, Q8, Library, each_library
 
 # Root mean square of the error over that of the logits. Weights are exact in f32 and bf16, so what remains is: self
-# attention over f16 caches (2^-11 of a value); activations of 8 bits' precision; whole numbers of 8 bits for weights,
-# activations and cross keys, through two blocks of random weights.
-BOUND = {F32: 1e-3, BF16: 1e-2, I8: 4e-2}
-# A softmax over a few positions, absolute.
-LOOK_BOUND = {F32: 2e-3, BF16: 2e-2, I8: 6e-2}
-TYPES = pytest.mark.parametrize("kind", [F32, BF16, I8], ids=["f32", "bf16", "i8"])
+# attention over f16 caches (2^-11 of a value), and activations of 8 bits' precision. Q8 has 16 bits there, but its
+# weights are whole numbers of 8 bits with many scales, as the cross keys beside it are.
+BOUND = {F32: 1e-3, BF16: 1e-2, Q8: 2e-2}
+CROSS_BOUND = {F32: 1e-3, BF16: 1e-2, I8: 2e-2}
+# A softmax over a few positions, absolute; keys of 8 bits move its scores by some hundredths.
+LOOK_BOUND = {F32: 2e-3, BF16: 2e-2, Q8: 4e-2}
+TYPES = pytest.mark.parametrize("kind", [F32, BF16, Q8], ids=["f32", "bf16", "q8"])
 
 # Numbers of a head from 8 to 80 (64 is Whisper's), windows from one position to all.
 SIZES = [(128, 2, 130), (16, 2, 63), (72, 3, 65), (160, 2, 64), (80, 1, 1), (128, 2, 1500)]
@@ -58,7 +59,7 @@ def conversations(
 @TYPES
 @pytest.mark.parametrize(("n_state", "n_head", "n_ctx"), SIZES)
 def test_logits_and_heads_equal_float64(library: Library, kind: int, n_state: int, n_head: int, n_ctx: int) -> None:
-    decoder = Decoder(n_state, n_head, 2, weights=kind, cross=kind)
+    decoder = Decoder(n_state, n_head, 2, weights=kind, cross=I8 if kind == Q8 else kind)
     packed = decoder.packed(library)
     rows, _ = conversations(decoder, packed, n_ctx, [9, 3])
     watched = [(0, n_head - 1), (1, 0)]
@@ -73,21 +74,21 @@ def test_logits_and_heads_equal_float64(library: Library, kind: int, n_state: in
 
 
 @each_library
-@pytest.mark.parametrize("weights", [F32, BF16, I8], ids=["f32", "bf16", "i8"])
+@pytest.mark.parametrize("weights", [F32, BF16, Q8], ids=["f32", "bf16", "q8"])
 @pytest.mark.parametrize("cross", [F32, BF16, I8], ids=["cross f32", "cross bf16", "cross i8"])
 def test_cross_keys_may_be_kept_otherwise_than_weights(library: Library, weights: int, cross: int) -> None:
     decoder = Decoder(64, 1, 1, weights=weights, cross=cross)
     packed = decoder.packed(library)
     rows, _ = conversations(decoder, packed, 100, [4])
     logits, _ = packed.run(rows, packed.cache(4))
-    assert error(logits, decoder.run(rows, {})[0]) < max(BOUND[weights], BOUND[cross])
+    assert error(logits, decoder.run(rows, {})[0]) < max(BOUND[weights], CROSS_BOUND[cross])
 
 
 @each_library
 @TYPES
 @pytest.mark.parametrize("nth", [1, 2, 3, 7])
 def test_a_row_is_the_same_alone_and_among_others(library: Library, kind: int, nth: int) -> None:
-    decoder = Decoder(128, 2, 2, weights=kind, cross=kind)
+    decoder = Decoder(128, 2, 2, weights=kind, cross=I8 if kind == Q8 else kind)
     packed = decoder.packed(library)
     rows, _ = conversations(decoder, packed, 130, [7, 1, 2, 5, 6, 3])
     cache = packed.cache(24)
@@ -102,7 +103,7 @@ def test_a_row_is_the_same_alone_and_among_others(library: Library, kind: int, n
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("asked", [1, 20, 150])
 def test_a_prompt_is_the_same_as_its_tokens_one_by_one(library: Library, kind: int, nth: int, asked: int) -> None:
-    decoder = Decoder(64, 1, 2, weights=kind, cross=kind)
+    decoder = Decoder(64, 1, 2, weights=kind, cross=I8 if kind == Q8 else kind)
     packed = decoder.packed(library)
     n = 150  # with one to three threads each takes its rows through the block, or not
     rows, _ = conversations(decoder, packed, 70, [n])
@@ -147,7 +148,7 @@ def test_beams_share_cells(library: Library) -> None:
 @pytest.mark.parametrize("n_vocab", [51864, 51865, 51866])
 @TYPES
 def test_every_size_of_vocabulary(library: Library, n_vocab: int, kind: int) -> None:
-    decoder = Decoder(16, 2, 1, n_vocab=n_vocab, weights=kind, cross=kind)
+    decoder = Decoder(16, 2, 1, n_vocab=n_vocab, weights=kind, cross=I8 if kind == Q8 else kind)
     packed = decoder.packed(library)
     rows, _ = conversations(decoder, packed, 3, [2])
     logits, _ = packed.run(rows, packed.cache(2), nth=2)
@@ -158,7 +159,7 @@ def test_every_size_of_vocabulary(library: Library, n_vocab: int, kind: int) -> 
 @TYPES
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_stays_in_its_row(library: Library, kind: int, bad: float) -> None:
-    decoder = Decoder(64, 1, 1, weights=kind, cross=kind)
+    decoder = Decoder(64, 1, 1, weights=kind, cross=I8 if kind == Q8 else kind)
     packed = decoder.packed(library)
     rows, _ = conversations(decoder, packed, 70, [2, 2])
     good, _ = packed.run(rows, packed.cache(4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.kernels.sets import BF16, F16, F32, I8, KINDS, each_library, from_bf16, rounded_bf16, to_bf16
+from tests.kernels.sets import BF16, F16, F32, I8, KINDS, Q8, each_library, from_bf16, rounded_bf16, to_bf16
 
 # Sizes: one of everything, odd ones, whole and broken panels and tiles, a layer of base.
 SHAPES = [
@@ -32,6 +32,24 @@ def quantised(x: np.ndarray) -> np.ndarray:
     return np.rint(x * inverse).astype(np.float64) * scale.astype(np.float64)
 
 
+def in_blocks(w: np.ndarray) -> np.ndarray:
+    """Return weights as a Q8 matrix holds them: multiples of largest / 127 of each 32 inputs, as f16, rounded up."""
+    n_out, n_in = w.shape
+    blocks = np.pad(w, ((0, 0), (0, -n_in % 32))).reshape(n_out, -1, 32)
+    exact = np.abs(blocks).max(axis=2, keepdims=True) / np.float32(127)
+    scale = exact.astype(np.float16)
+    scale = np.where(scale < exact, np.nextafter(scale, np.float16(np.inf)), scale).astype(np.float32)
+    inverse = np.float32(1) / np.where(scale > 0, scale, np.float32(np.inf))
+    whole = np.clip(np.rint(blocks * inverse), -127, 127)
+    return (whole * scale.astype(np.float64)).reshape(n_out, -1)[:, :n_in]
+
+
+def in_16_bits(x: np.ndarray) -> np.ndarray:
+    """Return rows as Q8 products see them: whole multiples of largest / 32639."""
+    largest = np.maximum(np.abs(x).max(axis=1, keepdims=True), np.float32(1e-30))
+    return np.rint(x * (np.float32(32639) / largest)) * (largest / np.float32(32639)).astype(np.float64)
+
+
 def data(n: int, n_out: int, n_in: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     random = np.random.default_rng(n * 7919 + n_out * 31 + n_in)
     draw = lambda *shape: random.uniform(-1, 1, shape).astype(np.float32)  # noqa: E731
@@ -41,8 +59,8 @@ def data(n: int, n_out: int, n_in: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 def expected(library, kind: str, x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray:
     if kind == "i8":
         x, w = quantised(x), quantised(w)
-    elif kind == "f16":
-        w = w.astype(np.float16).astype(np.float32)
+    elif kind == "q8":
+        x, w = in_16_bits(x), in_blocks(w)
     elif kind == "bf16":
         w = rounded_bf16(w)
         x = rounded_bf16(x) if library.name == "avx512-bf16" else x
@@ -58,6 +76,29 @@ def test_products_are_those_of_the_rounded_numbers(library, kind, shape) -> None
     size = np.sqrt(shape[2]) + 1
     error = np.abs(found - expected(library, kind, x, w, bias)).max() / size
     assert error < (I8_ERROR if kind == "i8" else F32_ERROR), error
+
+
+@each_library
+def test_weights_in_8_bits_by_the_block_stay_what_they_are(library) -> None:
+    """Weights of a q8_0 file, and any that are whole steps of their block's f16 scale."""
+    random = np.random.default_rng(5)
+    whole = random.integers(-127, 128, (70, 3, 32))
+    whole[:, :, 7] = 127  # a block's largest number is 127 steps
+    scale = random.uniform(1e-3, 2e-3, (70, 3, 1)).astype(np.float16)
+    w = (whole * scale.astype(np.float32)).astype(np.float32).reshape(70, 96)
+    unit = np.eye(96, dtype=np.float32)
+    np.testing.assert_allclose(library.pack(w, Q8).times(unit), w.T, rtol=3e-7)
+
+
+@each_library
+def test_activations_of_very_different_sizes_keep_16_bits(library) -> None:
+    """One large number, as layers of speech models have, costs the small ones beside it little."""
+    x, w, bias = data(4, 64, 512)
+    x[:, 5] = 300
+    found = library.pack(w, Q8).times(x, bias)
+    exact = x.astype(np.float64) @ in_blocks(w).T + bias
+    # A step is 300 / 32639; 512 of half of one, with random signs, times weights below 1.
+    assert np.abs(found - exact).max() < 300 / 32639 * 512**0.5
 
 
 @each_library
@@ -141,6 +182,15 @@ def test_the_largest_sums_of_int8_fit(library) -> None:
     ones = np.ones((1, 5120), dtype=np.float32)
     packed = library.pack(np.concatenate([ones, -ones]), I8)
     np.testing.assert_allclose(packed.times(np.concatenate([ones, -ones])), [[5120, -5120], [-5120, 5120]], rtol=1e-6)
+
+
+@each_library
+@pytest.mark.parametrize("n_in", [32, 5120])
+def test_the_largest_sums_of_blocks_fit(library, n_in) -> None:
+    ones = np.ones((1, n_in), dtype=np.float32)
+    packed = library.pack(np.concatenate([ones, -ones]), Q8)
+    rows = np.concatenate([ones, -ones])
+    np.testing.assert_allclose(packed.times(rows), [[n_in, -n_in], [-n_in, n_in]], rtol=1e-3)
 
 
 @each_library

@@ -15,6 +15,7 @@ from whispyx._core.kernels cimport (
     WX_F16,
     WX_F32,
     WX_I8,
+    WX_Q8,
     Memory,
     table,
     wx_linear,
@@ -29,14 +30,14 @@ cdef enum:
     ARENA_BYTES = 1 << 20
     LARGEST_HEAD = 512
 
-# Which type the matrices of each role have. In "bf16" the decoder, which is small and repeats its errors token after
-# token, keeps f16; what is in 8 bits costs less than bf16 does in the encoder: cross keys and values have many scales,
-# and the logits that matter are computed again. Convolutions read the spectrogram, whose small differences 8 bits lose.
-# docs/performance.md has the figures.
+# Which type the matrices of each role have. The decoder is bound by the memory that its weights come from, and repeats
+# its errors token after token: 8 bits with a scale per 32 inputs, activations of 16 bits. What else is in 8 bits costs
+# less than bf16 does in the encoder: cross keys and values have many scales, and the logits that matter are computed
+# again. Convolutions read the spectrogram, whose small differences 8 bits lose. docs/performance.md has the figures.
 PLANS = {
     "f32": {"encoder": WX_F32, "conv": WX_F32, "decoder": WX_F32, "logits": WX_F32, "cross": WX_F32},
-    "bf16": {"encoder": WX_BF16, "conv": WX_BF16, "decoder": WX_F16, "logits": WX_I8, "cross": WX_I8},
-    "int8": {"encoder": WX_I8, "conv": WX_BF16, "decoder": WX_I8, "logits": WX_I8, "cross": WX_I8},
+    "bf16": {"encoder": WX_BF16, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
+    "int8": {"encoder": WX_I8, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
 }
 
 EMBEDDING = "decoder.token_embedding.weight"

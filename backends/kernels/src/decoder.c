@@ -32,6 +32,7 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 /* Bytes of n rows of whatever form a matrix of this model may want. */
 static size_t rows_bytes(int32_t n, int32_t k) {
     size_t most = larger(wx_rows_bytes(WX_F32, n, k), wx_rows_bytes(WX_I8, n, k));
+    most = larger(most, wx_rows_bytes(WX_Q8, n, k));
     return aligned(larger(most, wx_rows_bytes(WX_BF16, n, k)));
 }
 

@@ -2,9 +2,9 @@
 #include "tiles.h"
 
 #define BLOCK_BYTES (192 * 1024)    /* of activations that stay in the second level cache while panels pass */
+#define Q8_MOST (127 * 256 + 127)   /* largest number of 16 bits that splits into two signed bytes */
 
 int32_t wx_form(int32_t type) {
-    if (type == WX_F16) return WX_F32;
 #if defined(WX_ISA_AVX512_BF16)
     return type;
 #else
@@ -13,23 +13,29 @@ int32_t wx_form(int32_t type) {
 }
 
 static int64_t number_bytes(int32_t form) {
-    return form == WX_I8 ? WX_I8_BYTES : form == WX_BF16 ? WX_BF16_BYTES : 4;
+    return form == WX_I8 ? WX_I8_BYTES : form == WX_Q8 ? 2 : form == WX_BF16 ? WX_BF16_BYTES : 4;
 }
 
+static size_t aligned(size_t bytes) { return (bytes + WX_ALIGN - 1) & -(size_t) WX_ALIGN; }
+
 static size_t data_bytes(int32_t form, int32_t n, int32_t k) {
-    size_t bytes = (size_t) n * (size_t) wx_round_up(k, WX_K_STEP) * (size_t) number_bytes(form);
-    return (bytes + WX_ALIGN - 1) & -(size_t) WX_ALIGN;
+    return aligned((size_t) n * (size_t) wx_round_up(k, WX_K_STEP) * (size_t) number_bytes(form));
+}
+
+static size_t scale_bytes(int32_t form, int32_t n) {
+    return form == WX_I8 || form == WX_Q8 ? aligned((size_t) n * sizeof(float)) : 0;
 }
 
 size_t wx_rows_bytes(int32_t form, int32_t n, int32_t k) {
-    size_t scales = form == WX_I8 ? ((size_t) n * 4 + WX_ALIGN - 1) & -(size_t) WX_ALIGN : 0;
-    return data_bytes(form, n, k) + scales;
+    size_t blocks = form == WX_Q8 ? (size_t) wx_round_up(k, WX_K_STEP) / WX_Q8_INPUTS : 0;
+    return data_bytes(form, n, k) + scale_bytes(form, n) + aligned((size_t) n * blocks * sizeof(int32_t));
 }
 
 wx_rows wx_rows_at(int32_t form, int32_t n, int32_t k, void * memory) {
     wx_rows rows = {.form = form, .n = n, .k = wx_round_up(k, WX_K_STEP), .data = memory};
     rows.stride = rows.k;
-    rows.scale = form == WX_I8 ? (float *) ((char *) memory + data_bytes(form, n, k)) : NULL;
+    rows.scale = (float *) ((char *) memory + data_bytes(form, n, k));
+    rows.start = (int32_t *) ((char *) rows.scale + scale_bytes(form, n));
     return rows;
 }
 
@@ -46,7 +52,8 @@ static void put_i8(void * to, int32_t at, wx_v x, wx_v inverse) {
 #endif
 }
 
-static void put_row_i8(const wx_rows * to, int32_t row, const float * x, int32_t n) {
+/* The scale of a row whose largest number is to become `most`; returns its inverse. Rows of zeros have scale 0. */
+static float put_scale(const wx_rows * to, int32_t row, const float * x, int32_t n, float most) {
     int32_t full = n - n % WX_LANES;
     wx_vi top = wx_set1i(0);        /* NaN counts as the largest: as integers its bits are */
     for (int32_t i = 0; i < full; i += WX_LANES) top = wx_max_i32(top, wx_bits(wx_abs(wx_load(x + i))));
@@ -55,19 +62,60 @@ static void put_row_i8(const wx_rows * to, int32_t row, const float * x, int32_t
     float largest, scale = 0.0f, inverse = 0.0f;
     memcpy(&largest, &bits, sizeof(largest));
     if (!(largest < 1e-30f)) {
-        scale = largest / 127.0f;
-        inverse = 127.0f / largest;
+        scale = largest / most;
+        inverse = most / largest;
     }
     to->scale[row] = scale;
+    return inverse;
+}
+
+static void put_row_i8(const wx_rows * to, int32_t row, const float * x, int32_t n) {
+    int32_t full = n - n % WX_LANES;
+    float inverse = put_scale(to, row, x, n, 127.0f);
     char * data = (char *) to->data + row * to->stride * WX_I8_BYTES;
     for (int32_t i = 0; i < full; i += WX_LANES) put_i8(data, i, wx_load(x + i), wx_set1(inverse));
     for (int32_t i = full; i < to->k; i += WX_LANES)
         put_i8(data, i, i < n ? wx_load_n(x + i, n - i) : wx_zero(), wx_set1(inverse));
 }
 
+/* The same in 16 bits: an upper byte of -127 .. 127 and a signed lower one where 8-bit products take them. */
+static wx_vi put_q8(void * to, int32_t at, wx_v x, wx_v inverse) {
+    wx_vi q = wx_round_i32(x * inverse);
+    q = wx_max_i32(wx_min_i32(q, wx_set1i(Q8_MOST)), wx_set1i(-Q8_MOST));
+#if defined(WX_ISA_AVX2)
+    wx_store_u16((uint16_t *) to + at, _mm256_shuffle_epi32(q, _MM_SHUFFLE(3, 1, 2, 0)));
+#else
+    __m128i low = _mm512_cvtepi32_epi8(q);
+    __m128i high = _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(128)), 8));
+    _mm_storeu_si128((__m128i *) ((char *) to + 2 * at), _mm_unpacklo_epi32(high, low));
+    _mm_storeu_si128((__m128i *) ((char *) to + 2 * at + 16), _mm_unpackhi_epi32(high, low));
+#endif
+    return q;
+}
+
+static void put_row_q8(const wx_rows * to, int32_t row, const float * x, int32_t n) {
+    float inverse = put_scale(to, row, x, n, (float) Q8_MOST);
+    char * data = (char *) to->data + row * to->stride * 2;
+    int32_t * start = to->start + (int64_t) row * (to->k / WX_Q8_INPUTS);
+    for (int32_t i = 0; i < to->k; i += WX_Q8_INPUTS, start++) {
+        wx_vi sum = wx_set1i(0);
+        for (int32_t j = i; j < i + WX_Q8_INPUTS; j += WX_LANES) {
+            wx_v v = j + WX_LANES <= n ? wx_load(x + j) : j < n ? wx_load_n(x + j, n - j) : wx_zero();
+            sum = wx_add_i32(sum, put_q8(data, j, v, wx_set1(inverse)));
+        }
+#if !defined(WX_ISA_AVX2)
+        *start = -128 * _mm512_reduce_add_epi32(sum);       /* weights come with 128 added */
+#else
+        *start = 0;
+#endif
+    }
+}
+
 void wx_rows_put(const wx_rows * to, int32_t row, const float * x, int32_t n_in) {
     if (to->form == WX_I8) {
         put_row_i8(to, row, x, n_in);
+    } else if (to->form == WX_Q8) {
+        put_row_q8(to, row, x, n_in);
     } else if (to->form == WX_BF16) {
         uint16_t * data = (uint16_t *) to->data + row * to->stride;
         wx_to_bf16(x, n_in, data);
@@ -87,6 +135,7 @@ typedef struct job {
     const uint32_t * weights;
     const char * x;
     const float * x_scale, * bias;
+    const int32_t * x_start;
     const wx_epilogue * e;
     int32_t n_out;
 } job;
@@ -103,6 +152,7 @@ static inline __attribute__((always_inline)) void put_tile(const job * j, const 
         for (int r = 0; r < rows; r++) {
             wx_v v = wx_load(tile + r * WX_PANEL + c);
             if (j->type == WX_I8) v = wx_fma(v, scale * wx_set1(j->x_scale[row + r]), bias);
+            else if (j->type == WX_Q8) v = wx_fma(v, wx_set1(j->x_scale[row + r]), bias);
             else v += bias;
             int64_t at = (row + r) * j->e->stride + out + c;
             if (kind == WX_GELU) v = wx_gelu_v(v);
@@ -131,9 +181,15 @@ static inline __attribute__((always_inline)) void put_tile(const job * j, const 
         } \
     }
 TILES(f32)
-TILES(f16)
 TILES(bf16)
 TILES(i8)
+
+#define TILE_Q8(ROWS) case ROWS: wx_tile_q8(ROWS, x, j->stride, start, blocks, panel, tile); break
+static void tiles_q8(const job * j, const char * x, int64_t row, const uint32_t * panel, int rows, float * tile) {
+    int64_t blocks = j->units / WX_Q8_UNITS;
+    const int32_t * start = j->x_start + row * blocks;
+    switch (rows) { TILE_Q8(1); TILE_Q8(2); TILE_Q8(3); }
+}
 
 static void multiply(const job * j, int64_t row, int rows, int32_t out) {
     _Alignas(64) float tile[WX_TILE * WX_PANEL];
@@ -141,7 +197,7 @@ static void multiply(const job * j, int64_t row, int rows, int32_t out) {
     const float * w_scale = (const float *) (panel + j->units * WX_PANEL);
     const char * x = j->x + row * j->stride;
     if (j->type == WX_F32) tiles_f32(j, x, panel, rows, tile);
-    else if (j->type == WX_F16) tiles_f16(j, x, panel, rows, tile);
+    else if (j->type == WX_Q8) tiles_q8(j, x, row, panel, rows, tile);
     else if (j->type == WX_BF16) tiles_bf16(j, x, panel, rows, tile);
     else tiles_i8(j, x, panel, rows, tile);
     if (j->e->kind == WX_GELU) put_tile(j, WX_GELU, tile, row, rows, out, w_scale);
@@ -153,15 +209,16 @@ void wx_gemm(const wx_matrix * w, const float * bias, const wx_rows * x, int32_t
              int32_t out_first, int32_t out_last, const wx_epilogue * e) {
     job j = {.type = w->type, .stride = x->stride * number_bytes(x->form), .units = wx_units(w->type, w->n_in),
              .words = wx_panel_words(w->type, w->n_in), .weights = w->data, .x = x->data, .x_scale = x->scale,
-             .bias = bias, .e = e, .n_out = w->n_out};
+             .x_start = x->start, .bias = bias, .e = e, .n_out = w->n_out};
     int32_t block = (int32_t) (BLOCK_BYTES / j.stride / WX_TILE * WX_TILE);
     if (block < WX_TILE) block = WX_TILE;
+    int32_t height = w->type == WX_Q8 ? WX_TILE_Q8 : WX_TILE;
     for (int32_t first = row_first; first < row_last; first += block) {
         int32_t last = row_last - first < block ? row_last : first + block;
         for (int32_t out = out_first; out < out_last; out += WX_PANEL) {
             /* The first tile brings the panel from memory, the others find it in a cache; asking for it ahead of time
                only costs (measured). Tiles are of equal height: 4 + 4 rows, not 6 + 2. */
-            int32_t tiles = (last - first + WX_TILE - 1) / WX_TILE;
+            int32_t tiles = (last - first + height - 1) / height;
             for (int32_t t = 0; t < tiles; t++) {
                 int32_t from = first + (last - first) * t / tiles, to = first + (last - first) * (t + 1) / tiles;
                 multiply(&j, from, to - from, out);

@@ -15,36 +15,30 @@ static void read_chunk(const void * src, int32_t type, int64_t at, int32_t n, fl
     for (int32_t i = n; i < CHUNK; i++) to[i] = 0.0f;
 }
 
-/* Largest |x| of a row; NaN if one is NaN, since as integers the bits of NaN are above those of infinity. */
-static float largest(const void * src, int32_t type, int64_t at, int32_t n, float factor) {
-    float x[CHUNK];
+/* Largest |x| of whole vectors; NaN if one is NaN, since as integers the bits of NaN are above those of infinity. */
+static float largest(const float * x, int32_t n) {
     wx_vi top = wx_set1i(0);
-    for (int32_t k = 0; k < n; k += CHUNK) {
-        read_chunk(src, type, at + k, n - k < CHUNK ? n - k : CHUNK, factor, x);
-        for (int i = 0; i < CHUNK; i += WX_LANES) top = wx_max_i32(top, wx_bits(wx_abs(wx_load(x + i))));
-    }
+    for (int i = 0; i < n; i += WX_LANES) top = wx_max_i32(top, wx_bits(wx_abs(wx_load(x + i))));
     int32_t bits = wx_largest_i32(top);
     float found;
     memcpy(&found, &bits, sizeof(found));
     return found;
 }
 
-/* Rounded to nearest even; what is beyond the range of f16 becomes infinite, as it would in a file of f16. */
-static void to_f16(const float * x, uint16_t * to) {
-    for (int i = 0; i < CHUNK; i += 8)
-        _mm_storeu_si128((__m128i *) (to + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), 0));
-}
-
-/* To inputs k .. k + n - 1 of the output whose first one is at `to`; an odd number of inputs is made even. */
-static void put_f16(uint16_t * to, int32_t k, int32_t n, const void * from) {
-    const uint16_t * x = from;
-    for (int32_t i = 0; i < n + n % 2; i++) to[(int64_t) (k + i) * WX_PANEL] = x[i];
+static float largest_of_row(const void * src, int32_t type, int64_t at, int32_t n, float factor) {
+    float x[CHUNK], found[WX_LANES] = {0};
+    for (int32_t k = 0; k < n; k += CHUNK) {
+        read_chunk(src, type, at + k, n - k < CHUNK ? n - k : CHUNK, factor, x);
+        found[1] = largest(x, CHUNK);
+        found[0] = largest(found, WX_LANES);
+    }
+    return found[0];
 }
 
 /* x / scale as whole numbers of -127 .. 127; returns their sum. */
-static int32_t quantise(const float * x, float inverse, int8_t * to) {
+static int32_t quantise(const float * x, int32_t n, float inverse, int8_t * to) {
     wx_vi sum = wx_set1i(0);
-    for (int i = 0; i < CHUNK; i += WX_LANES) {
+    for (int i = 0; i < n; i += WX_LANES) {
         wx_vi q = wx_round_i32(wx_load(x + i) * wx_set1(inverse));
         q = wx_max_i32(wx_min_i32(q, wx_set1i(127)), wx_set1i(-127));
         sum = wx_add_i32(sum, q);
@@ -60,12 +54,13 @@ static int32_t quantise(const float * x, float inverse, int8_t * to) {
 typedef struct packed_row {
     float scale, inverse;           /* of WX_I8 */
     int32_t sum;
+    uint16_t scales[CHUNK / WX_Q8_INPUTS];      /* of WX_Q8, of the chunk */
 } packed_row;
 
 static packed_row begin_row(int32_t type, const void * src, int32_t src_type, int64_t at, int32_t n, float factor) {
-    packed_row row = {0.0f, 0.0f, 0};
+    packed_row row = {.scale = 0.0f};
     if (type == WX_I8) {
-        float top = largest(src, src_type, at, n, factor);
+        float top = largest_of_row(src, src_type, at, n, factor);
         if (!(top < 1e-30f)) {      /* NaN and infinity make the scale, and with it the outputs, NaN or infinite */
             row.scale = top / 127.0f;
             row.inverse = 127.0f / top;
@@ -74,99 +69,104 @@ static packed_row begin_row(int32_t type, const void * src, int32_t src_type, in
     return row;
 }
 
-/* A chunk as f32, f16, bf16 or int8, the group of a unit in 32 bits. */
+/* One block of a Q8 row. Its scale is largest / 127 as f16, not below it, so that every weight is at most 127 steps;
+   weights that were stored so (q8_0) stay what they are. */
+static uint16_t put_block(const float * x, uint32_t * to) {
+    __m128i half = _mm_cvtps_ph(_mm_set_ss(largest(x, WX_Q8_INPUTS) / 127.0f), _MM_FROUND_TO_POS_INF);
+    float scale = _mm_cvtss_f32(_mm_cvtph_ps(half));
+    quantise(x, WX_Q8_INPUTS, scale > 0.0f ? 1.0f / scale : 0.0f, (int8_t *) to);
+    for (int u = 0; u < WX_Q8_UNITS; u++) to[u] ^= WX_Q8_ZERO;
+    return (uint16_t) _mm_extract_epi16(half, 0);
+}
+
+/* A chunk as f32, bf16 or int8, the group of a unit in 32 bits. */
 static void convert_chunk(int32_t type, const float * x, packed_row * row, uint32_t * to) {
     if (type == WX_F32) memcpy(to, x, CHUNK * sizeof(float));
-    else if (type == WX_F16) to_f16(x, (uint16_t *) to);
     else if (type == WX_BF16) wx_to_bf16(x, CHUNK, (uint16_t *) to);
-    else row->sum += quantise(x, row->inverse, (int8_t *) to);
+    else if (type == WX_I8) row->sum += quantise(x, CHUNK, row->inverse, (int8_t *) to);
+    else
+        for (int b = 0; b < CHUNK / WX_Q8_INPUTS; b++)
+            row->scales[b] = put_block(x + b * WX_Q8_INPUTS, to + b * WX_Q8_UNITS);
 }
 
-/* What stands behind the units of an output; `to` is the output's place in the panel's first unit. */
-static void end_row(int32_t type, const packed_row * row, uint32_t * to, int64_t units) {
+/* Where a unit of the panel's first output is. */
+static int64_t unit_at(int32_t type, int64_t unit) {
+    if (type == WX_Q8) return unit / WX_Q8_UNITS * WX_Q8_WORDS + unit % WX_Q8_UNITS * WX_PANEL;
+    return unit * WX_PANEL;
+}
+
+/* What stands behind the units of a chunk; `panel` is the panel's begin, `unit` the first one of the chunk. */
+static void end_chunk(int32_t type, const packed_row * row, uint32_t * panel, int64_t column, int64_t unit,
+                      int64_t units) {
+    if (type != WX_Q8) return;
+    for (int64_t b = 0; b < units / WX_Q8_UNITS; b++) {
+        uint32_t * block = panel + unit_at(type, unit + b * WX_Q8_UNITS);
+        ((uint16_t *) (block + WX_Q8_UNITS * WX_PANEL))[column] = row->scales[b];
+    }
+}
+
+/* What stands behind all units of an output. */
+static void end_row(int32_t type, const packed_row * row, uint32_t * panel, int64_t column, int64_t units) {
     if (type != WX_I8) return;
     int32_t start = -128 * row->sum;
-    memcpy(to + units * WX_PANEL, &row->scale, sizeof(row->scale));
-    memcpy(to + (units + 1) * WX_PANEL, &start, sizeof(start));
+    memcpy(panel + units * WX_PANEL + column, &row->scale, sizeof(row->scale));
+    memcpy(panel + (units + 1) * WX_PANEL + column, &start, sizeof(start));
 }
 
-static void pack_one(const wx_matrix * m, int64_t row, const void * src, int32_t src_type, int64_t at, float factor) {
-    int32_t n_in = m->n_in, unit = wx_unit(m->type);
-    uint32_t * panel = (uint32_t *) m->data + row / WX_PANEL * wx_panel_words(m->type, n_in) + row % WX_PANEL;
-    float x[CHUNK];
-    uint32_t converted[CHUNK];
-    packed_row state = begin_row(m->type, src, src_type, at, n_in, factor);
-    for (int32_t k = 0; k < n_in; k += CHUNK) {
-        int32_t n = n_in - k < CHUNK ? n_in - k : CHUNK;
-        read_chunk(src, src_type, at + k, n, factor, x);
-        convert_chunk(m->type, x, &state, converted);
-        if (m->type == WX_F16) put_f16((uint16_t *) (panel - row % WX_PANEL) + row % WX_PANEL, k, n, converted);
-        else
-            for (int32_t u = 0; u < (n + unit - 1) / unit; u++) panel[(k / unit + u) * WX_PANEL] = converted[u];
-    }
-    end_row(m->type, &state, panel, wx_units(m->type, n_in));
-}
-
-/* WX_LANES outputs at once, the first of which stands at a multiple of WX_LANES: whole vectors are written instead of
-   single units far apart. */
-static void pack_lanes(const wx_matrix * m, int64_t row, const void * src, int32_t src_type, int64_t at, float factor) {
-    int32_t n_in = m->n_in, unit = wx_unit(m->type);
-    uint32_t * panel = (uint32_t *) m->data + row / WX_PANEL * wx_panel_words(m->type, n_in);
+/* n outputs at once, the first of which stands at a multiple of WX_LANES if n is that: whole vectors are written then
+   instead of single units far apart. */
+static void pack_rows(const wx_matrix * m, int64_t row, int n, const void * src, int32_t src_type, int64_t at,
+                      float factor) {
+    int32_t type = m->type, n_in = m->n_in, unit = wx_unit(type);
+    int64_t column = row % WX_PANEL, all = wx_units(type, n_in);
+    uint32_t * panel = (uint32_t *) m->data + row / WX_PANEL * wx_panel_words(type, n_in);
     float x[CHUNK];
     uint32_t converted[WX_LANES][CHUNK + WX_LANES];     /* rows begin in different sets of the cache */
     packed_row states[WX_LANES];
-    for (int i = 0; i < WX_LANES; i++)
-        states[i] = begin_row(m->type, src, src_type, at + (int64_t) i * n_in, n_in, factor);
+    for (int i = 0; i < n; i++) states[i] = begin_row(type, src, src_type, at + (int64_t) i * n_in, n_in, factor);
     for (int32_t k = 0; k < n_in; k += CHUNK) {
-        int32_t n = n_in - k < CHUNK ? n_in - k : CHUNK, units = (n + unit - 1) / unit;
-        for (int i = 0; i < WX_LANES; i++) {
-            read_chunk(src, src_type, at + (int64_t) i * n_in + k, n, factor, x);
-            convert_chunk(m->type, x, &states[i], converted[i]);
+        int64_t first = k / unit, units = all - first < CHUNK / unit ? all - first : CHUNK / unit;
+        for (int i = 0; i < n; i++) {
+            read_chunk(src, src_type, at + (int64_t) i * n_in + k, n_in - k < CHUNK ? n_in - k : CHUNK, factor, x);
+            convert_chunk(type, x, &states[i], converted[i]);
+            end_chunk(type, &states[i], panel, column + i, first, units);
         }
-        for (int32_t u = 0; u < units; u += WX_LANES) {
+        for (int64_t u = 0; u < units && n < WX_LANES; u++)
+            for (int i = 0; i < n; i++) panel[unit_at(type, first + u) + column + i] = converted[i][u];
+        for (int64_t u = 0; u < units && n == WX_LANES; u += WX_LANES) {
             wx_vi block[WX_LANES];
             for (int i = 0; i < WX_LANES; i++) memcpy(&block[i], &converted[i][u], sizeof(wx_vi));
             wx_transpose(block);
-            for (int j = 0; j < WX_LANES && u + j < units; j++) {
-                uint32_t * to = panel + (int64_t) (k / unit + u + j) * WX_PANEL;
-                if (m->type == WX_F16) {
-                    uint16_t * halves = (uint16_t *) to + row % WX_PANEL;
-                    wx_store_u16(halves, block[j]);
-                    wx_store_u16(halves + WX_PANEL, wx_right(block[j], 16));
-                } else {
-                    memcpy(to + row % WX_PANEL, &block[j], sizeof(wx_vi));
-                }
-            }
+            for (int j = 0; j < WX_LANES && u + j < units; j++)
+                memcpy(panel + unit_at(type, first + u + j) + column, &block[j], sizeof(wx_vi));
         }
     }
-    for (int i = 0; i < WX_LANES; i++)
-        end_row(m->type, &states[i], panel + row % WX_PANEL + i, wx_units(m->type, n_in));
+    for (int i = 0; i < n; i++) end_row(type, &states[i], panel, column + i, all);
+}
+
+/* Outputs behind the last one. */
+static void fill_panel(const wx_matrix * m) {
+    int64_t words = wx_panel_words(m->type, m->n_in);
+    uint32_t * panel = (uint32_t *) m->data + m->n_out / WX_PANEL * words, * end = panel + words;
+    if (m->type == WX_Q8) {
+        for (; panel < end; panel += WX_Q8_WORDS) {
+            uint16_t * scales = (uint16_t *) (panel + WX_Q8_UNITS * WX_PANEL);
+            for (int32_t c = m->n_out % WX_PANEL; c < WX_PANEL; c++) {
+                for (int u = 0; u < WX_Q8_UNITS; u++) panel[u * WX_PANEL + c] = WX_Q8_ZERO;
+                scales[c] = 0;
+            }
+        }
+        return;
+    }
+    for (; panel < end; panel += WX_PANEL)
+        for (int32_t c = m->n_out % WX_PANEL; c < WX_PANEL; c++) panel[c] = 0;
 }
 
 void wx_pack(const wx_matrix * m, int32_t first, int32_t n_rows, const void * src, int32_t src_type, float factor) {
-    int64_t words = wx_panel_words(m->type, m->n_in);
-    int32_t r = 0;
-    while (r < n_rows) {
-        int64_t row = first + r, at = (int64_t) r * m->n_in;
-        if (row % WX_LANES == 0 && n_rows - r >= WX_LANES) {
-            pack_lanes(m, row, src, src_type, at, factor);
-            r += WX_LANES;
-        } else {
-            pack_one(m, row, src, src_type, at, factor);
-            r++;
-        }
+    for (int32_t r = 0, n; r < n_rows; r += n) {
+        n = (first + r) % WX_LANES == 0 && n_rows - r >= WX_LANES ? WX_LANES : 1;
+        pack_rows(m, first + r, n, src, src_type, (int64_t) r * m->n_in, factor);
     }
     /* Whoever brings the last row fills up the last panel. */
-    if (first + n_rows == m->n_out && m->n_out % WX_PANEL) {
-        uint32_t * panel = (uint32_t *) m->data + m->n_out / WX_PANEL * words;
-        for (int64_t u = 0; u < words / WX_PANEL; u++)
-            for (int32_t c = m->n_out % WX_PANEL; c < WX_PANEL; c++) {
-                if (m->type == WX_F16) {
-                    ((uint16_t *) panel)[2 * u * WX_PANEL + c] = 0;
-                    ((uint16_t *) panel)[(2 * u + 1) * WX_PANEL + c] = 0;
-                } else {
-                    panel[u * WX_PANEL + c] = 0;
-                }
-            }
-    }
+    if (first + n_rows == m->n_out && m->n_out % WX_PANEL) fill_panel(m);
 }

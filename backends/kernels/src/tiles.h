@@ -1,7 +1,8 @@
 /* The innermost products: up to WX_TILE rows of activations times one panel, into a small array of f32.
  *
- * Every output has one accumulator that takes the inputs in order, in every tile: a row's result does not depend on
- * the rows beside it. `rows` is a constant wherever these are used, so that the accumulators are registers.
+ * Every output has one accumulator (Q8: one of a block, and one of all blocks) that takes the inputs in order, in every
+ * tile: a row's result does not depend on the rows beside it. `rows` is a constant wherever these are used, so that the
+ * accumulators are registers.
  */
 #ifndef WX_TILES_H
 #define WX_TILES_H
@@ -10,6 +11,7 @@
 #include "vector.h"
 
 #define WX_TILE 6                               /* rows; with WX_COLUMNS vectors of outputs it fills the registers */
+#define WX_TILE_Q8 3                            /* the same of Q8, which has two sums for an output */
 #define WX_COLUMNS (WX_PANEL / WX_LANES)
 
 #define WX_UNROLL _Pragma("GCC unroll 8")
@@ -42,25 +44,6 @@ static inline __attribute__((always_inline)) void wx_tile_f32(const int rows, co
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_zero();
     for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 4) {
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = wx_load((const float *) panel + c * WX_LANES);
-        WX_UNROLL for (int r = 0; r < rows; r++) {
-            wx_v a = wx_set1(*(const wx_float *) (x + r * stride));
-            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) WX_ADD_PRODUCT(sum[r][c], a, w[c]);
-        }
-    }
-    WX_UNROLL for (int r = 0; r < rows; r++)
-        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) wx_store(out + r * WX_PANEL + c * WX_LANES, sum[r][c]);
-}
-
-/* f16 weights, as exact as they are, times f32 activations. A unit holds its two inputs one after the other. */
-static inline __attribute__((always_inline)) void wx_tile_f16(const int rows, const char * x,
-                                                              int64_t stride, const uint32_t * panel, int64_t units,
-                                                              float * out) {
-    wx_v sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
-    WX_UNROLL for (int r = 0; r < rows; r++)
-        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = wx_zero();
-    const uint16_t * weights = (const uint16_t *) panel;
-    for (int64_t k = 0; k < 2 * units; k++, weights += WX_PANEL, x += 4) {
-        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = wx_load_f16(weights + c * WX_LANES);
         WX_UNROLL for (int r = 0; r < rows; r++) {
             wx_v a = wx_set1(*(const wx_float *) (x + r * stride));
             WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) WX_ADD_PRODUCT(sum[r][c], a, w[c]);
@@ -165,6 +148,42 @@ static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, con
             wx_store(out + r * WX_PANEL + c * WX_LANES, _mm256_cvtepi32_ps(sum[r][c]));
 }
 
+/* Weights of a block times activations of 16 bits; `x` as above, 8 bytes for a group. Sums stay below 2^27. */
+static inline __attribute__((always_inline)) void wx_tile_q8(const int rows, const char * x, int64_t stride,
+                                                             const int32_t * start, int64_t blocks,
+                                                             const uint32_t * panel, float * out) {
+    (void) start;
+    for (int i = 0; i < rows * WX_PANEL; i += WX_LANES) wx_store(out + i, wx_zero());
+    for (int64_t b = 0; b < blocks; b++, panel += WX_PANEL / 2) {
+        __m256i sum[WX_TILE_Q8][WX_COLUMNS], w[WX_COLUMNS];
+        WX_UNROLL for (int r = 0; r < rows; r++)
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = _mm256_setzero_si256();
+        for (int u = 0; u < WX_Q8_UNITS; u++, panel += WX_PANEL, x += 8) {
+            WX_UNROLL for (int half = 0; half < 2; half++) {
+                WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                    w[c] = _mm256_loadu_si256((const __m256i *) (panel + c * WX_LANES));
+                    if (half == 0) w[c] = _mm256_slli_epi16(w[c], 8);
+                    w[c] = _mm256_srai_epi16(w[c], 8);
+                }
+                WX_UNROLL for (int r = 0; r < rows; r++) {
+                    __m256i a = _mm256_set1_epi32(*(const wx_word *) (x + r * stride + 4 * half));
+                    WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                        __m256i product = _mm256_madd_epi16(a, w[c]);
+                        __asm__ volatile("vpaddd %1, %0, %0" : "+x"(sum[r][c]) : "x"(product));
+                    }
+                }
+            }
+        }
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+            wx_v scale = wx_load_f16((const uint16_t *) panel + c * WX_LANES);
+            WX_UNROLL for (int r = 0; r < rows; r++) {
+                float * to = out + r * WX_PANEL + c * WX_LANES;
+                wx_store(to, wx_fma(_mm256_cvtepi32_ps(sum[r][c]), scale, wx_load(to)));
+            }
+        }
+    }
+}
+
 #else
 /* Accumulators are declared as sixteen int32: as __m512i, gcc 12 writes every one to the stack at each step. */
 typedef int32_t wx_sums __attribute__((vector_size(64)));
@@ -188,6 +207,41 @@ static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, con
     WX_UNROLL for (int r = 0; r < rows; r++)
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
             wx_store(out + r * WX_PANEL + c * WX_LANES, _mm512_cvtepi32_ps((__m512i) sum[r][c]));
+}
+
+/* Weights of a block times activations of 16 bits: four upper bytes of a group, then four lower ones, both signed. Sums
+   of a block stay below 2^29. */
+static inline __attribute__((always_inline)) void wx_tile_q8(const int rows, const char * x, int64_t stride,
+                                                             const int32_t * start, int64_t blocks,
+                                                             const uint32_t * panel, float * out) {
+    for (int i = 0; i < rows * WX_PANEL; i += WX_LANES) wx_store(out + i, wx_zero());
+    for (int64_t b = 0; b < blocks; b++, panel += WX_PANEL / 2) {
+        wx_sums upper[WX_TILE_Q8][WX_COLUMNS], lower[WX_TILE_Q8][WX_COLUMNS], w[WX_COLUMNS];
+        WX_UNROLL for (int r = 0; r < rows; r++)
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                upper[r][c] = (wx_sums) _mm512_setzero_si512();
+                lower[r][c] = (wx_sums) _mm512_set1_epi32(start[r * blocks + b]);
+            }
+        for (int u = 0; u < WX_Q8_UNITS; u++, panel += WX_PANEL, x += 8) {
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = (wx_sums) _mm512_loadu_si512(panel + c * WX_LANES);
+            WX_UNROLL for (int r = 0; r < rows; r++) {
+                __m512i high = _mm512_set1_epi32(*(const wx_word *) (x + r * stride));
+                __m512i low = _mm512_set1_epi32(*(const wx_word *) (x + r * stride + 4));
+                WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                    upper[r][c] = (wx_sums) _mm512_dpbusd_epi32((__m512i) upper[r][c], (__m512i) w[c], high);
+                    lower[r][c] = (wx_sums) _mm512_dpbusd_epi32((__m512i) lower[r][c], (__m512i) w[c], low);
+                }
+            }
+        }
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+            wx_v scale = wx_load_f16((const uint16_t *) panel + c * WX_LANES);
+            WX_UNROLL for (int r = 0; r < rows; r++) {
+                float * to = out + r * WX_PANEL + c * WX_LANES;
+                __m512i sum = _mm512_add_epi32((__m512i) lower[r][c], _mm512_slli_epi32((__m512i) upper[r][c], 8));
+                wx_store(to, wx_fma(_mm512_cvtepi32_ps(sum), scale, wx_load(to)));
+            }
+        }
+    }
 }
 #endif
 
