@@ -12,7 +12,6 @@ from whispyx._core.hparams cimport HParams
 from whispyx._core.intake cimport Intake, source_type
 from whispyx._core.kernels cimport (
     WX_BF16,
-    WX_F16,
     WX_F32,
     WX_I8,
     WX_Q8,
