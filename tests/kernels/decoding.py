@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.kernels import sets
 from tests.kernels.sets import BF16, F32, Library, ffi
 
 
@@ -21,10 +22,10 @@ def rounded(x: np.ndarray, kind: int) -> np.ndarray:
 
 
 def aligned(n_bytes: int) -> np.ndarray:
-    """Memory that begins at a multiple of 64, filled with what a careless kernel should not read (NaN as floats)."""
-    block = np.full(n_bytes + 64, 0xFF, np.uint8)
-    start = -block.ctypes.data % 64
-    return block[start : start + n_bytes]
+    """Memory as `sets.aligned`, filled with what a careless kernel should not read (NaN as floats)."""
+    memory = sets.aligned(n_bytes)
+    memory[:] = 0xFF
+    return memory
 
 
 def on_threads(n: int, call: Any) -> None:

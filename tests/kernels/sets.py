@@ -44,7 +44,8 @@ def _declarations() -> str:
     return constants + text + "\nint whispyx_kernels_score(void); const wx_kernels * whispyx_kernels(void);"
 
 
-ffi.cdef(_declarations())
+ffi.cdef(_declarations() + "int posix_memalign(void ** at, size_t alignment, size_t n_bytes); void free(void * p);")
+libc = ffi.dlopen(None)
 
 
 def _folder() -> Path:
@@ -60,10 +61,16 @@ def _folder() -> Path:
 
 
 def aligned(n_bytes: int) -> np.ndarray:
-    """Return n_bytes of bytes 0xA5 whose address suits the kernels."""
-    memory = np.full(n_bytes + ALIGN, 0xA5, dtype=np.uint8)
-    skip = -memory.ctypes.data % ALIGN
-    return memory[skip : skip + n_bytes]
+    """Return n_bytes of bytes 0xA5 whose address suits the kernels.
+
+    A block of exactly this size: under a sanitizer (tools/sanitize.py), the next byte is out of bounds.
+    """
+    found = ffi.new("void **")
+    if libc.posix_memalign(found, ALIGN, max(n_bytes, 1)) != 0:
+        raise MemoryError(n_bytes)
+    memory = np.frombuffer(ffi.buffer(ffi.gc(found[0], libc.free), max(n_bytes, 1)), dtype=np.uint8)[:n_bytes]
+    memory[:] = 0xA5
+    return memory
 
 
 def pointer(array: np.ndarray | None, kind: str = "void *") -> Any:
