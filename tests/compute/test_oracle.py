@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.core.tiny import pair, recipe_of
+from tests.core.tiny import SHAPES, pair, recipe_of
 from tests.oracle import mel as oracle_mel
 from tests.oracle.network import SelfCache
 from tests.oracle.tiny_model import TinyModel, speechlike
@@ -25,17 +25,6 @@ USABLE = [record.name for record in kernels.records() if record.score]
 # rounds the encoder's weights and activations to 1/127 of a row's largest; random weights have no outliers to hide
 # behind, so these are near what the formats themselves cost.
 NOISE = {"f32": 1e-6, "bf16": 8e-4, "int8": 4e-3}
-
-SHAPES = {
-    "multilingual": TinyModel(n_vocab=51865),
-    "100 languages, 128 bands": TinyModel(n_vocab=51866, n_mels=128),
-    "odd audio context": TinyModel(n_audio_ctx=77),
-    "longer than 256 positions": TinyModel(n_audio_ctx=300),
-    "heads of 64": TinyModel(n_state=128, n_head=2),
-    "one layer each": TinyModel(n_audio_layer=1, n_text_layer=1),
-    "more encoder than decoder layers": TinyModel(n_audio_layer=4, n_text_layer=2),
-    "short text context": TinyModel(n_text_ctx=32, end_after=8),
-}
 
 
 @pytest.fixture(params=USABLE or [pytest.param("none", marks=pytest.mark.skip("no kernels for this machine"))])

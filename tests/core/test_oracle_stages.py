@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.core.tiny import WEIGHT_TYPES, pair, recipe_of
+from tests.core.tiny import SHAPES, WEIGHT_TYPES, pair, recipe_of
 from tests.oracle import mel as oracle_mel
 from tests.oracle.compare import assert_close, nmse_tolerance
 from tests.oracle.network import Encoded, SelfCache, Whisper
@@ -16,17 +16,6 @@ from whispyx._core.state import State
 
 SOUND = speechlike(7.0, seed=3)
 FLASH = pytest.mark.parametrize("flash_attn", [False, True], ids=["plain", "flash"])
-
-SHAPES = {
-    "multilingual": TinyModel(n_vocab=51865),
-    "100 languages, 128 bands": TinyModel(n_vocab=51866, n_mels=128),
-    "odd audio context": TinyModel(n_audio_ctx=77),
-    "longer than 256 positions": TinyModel(n_audio_ctx=300),
-    "heads of 64": TinyModel(n_state=128, n_head=2),
-    "one layer each": TinyModel(n_audio_layer=1, n_text_layer=1),
-    "more encoder than decoder layers": TinyModel(n_audio_layer=4, n_text_layer=2),
-    "short text context": TinyModel(n_text_ctx=32, end_after=8),
-}
 
 
 def check_encoder(label: str, state: Any, net: Whisper, truth: Encoded, tolerance: float) -> None:

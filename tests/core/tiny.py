@@ -17,6 +17,17 @@ from whispyx._core.context import Context
 K_TYPES = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k")
 WEIGHT_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_0", "q5_1", "q4_0", "q4_1", *K_TYPES)
 
+SHAPES = {
+    "multilingual": TinyModel(n_vocab=51865),
+    "100 languages, 128 bands": TinyModel(n_vocab=51866, n_mels=128),
+    "odd audio context": TinyModel(n_audio_ctx=77),
+    "longer than 256 positions": TinyModel(n_audio_ctx=300),
+    "heads of 64": TinyModel(n_state=128, n_head=2),
+    "one layer each": TinyModel(n_audio_layer=1, n_text_layer=1),
+    "more encoder than decoder layers": TinyModel(n_audio_layer=4, n_text_layer=2),
+    "short text context": TinyModel(n_text_ctx=32, end_after=8),
+}
+
 _folder = tempfile.TemporaryDirectory(prefix="whispyx-tiny-")
 
 
