@@ -2,8 +2,6 @@
 
 from libc.math cimport isfinite
 
-import numpy as np
-
 from whispyx.errors import AudioError
 
 
@@ -14,6 +12,8 @@ cdef const float[::1] as_samples(object samples):
     """
     cdef const float[::1] view
     cdef Py_ssize_t i, bad = -1
+    import numpy as np      # not at the top: a model is read meanwhile
+
     array = np.asarray(samples)
     if array.dtype != np.float32 or array.ndim != 1:
         raise AudioError(

@@ -10,8 +10,6 @@ job is to end (then it returns None), and `close()`.
 
 import logging
 
-import numpy as np
-
 from whispyx._core.abort cimport AbortPoll
 from whispyx._core.hparams cimport HParams
 
@@ -44,6 +42,8 @@ cdef class External:
         abort.poll()
         abort.raise_pending()
         wanted = f"a float32 array ({n_ctx}, {hp.n_audio_state}) is needed"
+        import numpy as np      # not at the top: a model is read meanwhile
+
         if not isinstance(found, np.ndarray):
             raise ComputeError(f"the encoder {self.name} returned {type(found).__name__}; {wanted}")
         if found.dtype != np.float32 or found.shape != (n_ctx, hp.n_audio_state):

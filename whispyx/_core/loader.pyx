@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
-import numpy as np
-
 from whispyx._core.devices cimport Device, Watch
 from whispyx._core.external cimport check_external
 from whispyx._core.handles cimport Buffer, Meta
@@ -104,15 +102,24 @@ cdef HParams read_hparams(Source source):
         raise ModelFormatError(f"{source.name}: {error}") from None
 
 
-cdef Filters read_filters(Source source, HParams hp):
+cdef bytes read_filter_bytes(Source source, HParams hp):
     cdef int n_mel = source.i32("the number of mel bands")
     cdef int n_fft = source.i32("the number of frequency bins")
     if n_mel != hp.n_mels or n_fft != N_FFT_BINS:
         raise ModelFormatError(
             f"{source.name}: the mel filters are {n_mel} x {n_fft}, expected {hp.n_mels} x {N_FFT_BINS}"
         )
-    raw = source.take(<size_t>n_mel * n_fft * 4, "the mel filters")
-    return Filters(np.frombuffer(raw, dtype="<f4").reshape(n_mel, n_fft))
+    return source.take(<size_t>n_mel * n_fft * 4, "the mel filters")
+
+
+cdef Filters filters_of(bytes raw, HParams hp):
+    import numpy as np      # not at the top: weights are read meanwhile
+
+    return Filters(np.frombuffer(raw, dtype="<f4").reshape(hp.n_mels, N_FFT_BINS))
+
+
+cdef Filters read_filters(Source source, HParams hp):
+    return filters_of(read_filter_bytes(source, hp), hp)
 
 
 cdef Vocab read_vocab(Source source, HParams hp):
@@ -227,6 +234,8 @@ cdef object read_floats(Source source, Record record):
     cdef char * raw = NULL
     cdef ggml_to_float_t to_float
     cdef int64_t n
+    import numpy as np
+
     out = np.empty(record.shape[::-1], dtype=np.float32)
     values = out.reshape(-1)
     n = values.shape[0]
@@ -257,7 +266,9 @@ cdef str fingerprint_of(Source source, list records):
         return None
     found = hashlib.sha256()
     for name in FINGERPRINTED:
-        found.update(read_floats(source, by_name[name]).astype("<f4").tobytes())
+        record = by_name[name]      # f32, as every file has it
+        source.seek(record.offset)
+        found.update(source.take(record.n_bytes, name))
     return found.hexdigest()[:32]
 
 
@@ -410,7 +421,7 @@ cdef Loaded load(Source source, list devices, object progress, object encoder, s
     cdef Record record
     cdef Loaded loaded = Loaded.__new__(Loaded)
     loaded.hparams = read_hparams(source)
-    loaded.filters = read_filters(source, loaded.hparams)
+    filters = read_filter_bytes(source, loaded.hparams)
     loaded.vocab = read_vocab(source, loaded.hparams)
     loaded.fallbacks = []
     cdef list records = read_records(source, loaded.hparams)
@@ -424,6 +435,7 @@ cdef Loaded load(Source source, list devices, object progress, object encoder, s
         loaded.weights = place(source, records, devices, loaded.fallbacks)
         read_data(source, records, loaded.weights, progress)
         loaded.weights.bind(loaded.hparams)
+    loaded.filters = filters_of(filters, loaded.hparams)
     if records and progress is not None and source.pos < source.size:
         progress(source.size, source.size)
     return loaded

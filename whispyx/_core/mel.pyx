@@ -9,14 +9,10 @@ The transform is a real FFT of 400 points through a complex one of 200 (mixed ra
 eight frames side by side so that the compiler can use vector instructions.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-
 cimport cython
 from libc.math cimport cos, log10f, sin
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
-
-import numpy as np
 
 from whispyx._core.check cimport as_samples
 from whispyx._core.kernels cimport table
@@ -258,6 +254,8 @@ cdef class Filters:
         cdef int band, k
         if self.n_mels:
             raise StateError("the filters are made already")
+        import numpy as np      # here and below, not at the top: a model is read meanwhile
+
         array = np.array(weights, dtype=np.float32, order="C", copy=True)
         if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != N_BINS:
             raise ModelFormatError(f"mel filters have shape {array.shape}, expected (n_mels, {N_BINS})")
@@ -276,6 +274,8 @@ cdef class Filters:
         """Return the weights, float32 (n_mels, 201), as a copy."""
         if self.n_mels == 0:
             raise StateError("the filters were never made")
+        import numpy as np
+
         return np.array(self.weights)
 
 
@@ -293,6 +293,8 @@ cdef class MelSpectrogram:
         cdef float[:, ::1] data
         cdef int i, band, n_frames
         cdef float top = -10.0, floor_value
+        import numpy as np
+
         if n_threads < 1:
             raise ParamsError(f"n_threads is {n_threads}; at least 1 is needed")
         if filters.n_mels == 0:
@@ -326,6 +328,8 @@ cdef class MelSpectrogram:
     def of_mel(mel, int n_mels) -> MelSpectrogram:
         """Take ready frames, float32 (n_mels, n_len); no padding is added (as whisper_set_mel)."""
         cdef MelSpectrogram self = MelSpectrogram.__new__(MelSpectrogram)
+        import numpy as np
+
         try:
             array = np.array(mel, dtype=np.float32, order="C", copy=True)
         except (TypeError, ValueError) as error:
@@ -357,6 +361,8 @@ cdef class MelSpectrogram:
         """Return all frames with their padding, float32 (n_mels, n_len), as a copy."""
         if self.n_mels == 0:
             raise StateError("the spectrogram was never made")
+        import numpy as np
+
         full = np.full((self.n_mels, self.n_len), self.pad_value, dtype=np.float32)
         full[:, :self.n_stored] = self.data
         return full
@@ -365,6 +371,8 @@ cdef class MelSpectrogram:
 cdef bint _compute_on_threads(const float[::1] x, Filters filters, float[:, ::1] data, int n_threads) except -1:
     """Compute all frames on several threads. False when the system starts none; nothing is lost then."""
     cdef int i, n_frames = data.shape[1]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(n_threads) as pool:
         try:
             tasks = [pool.submit(_compute, x, filters, data, i, min(i + FRAMES_PER_TASK, n_frames))
