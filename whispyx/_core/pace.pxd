@@ -1,6 +1,7 @@
 cdef void job_begins() noexcept
 cdef void job_ends() noexcept
 cdef int share_of(int wanted) noexcept nogil
+cdef void at_work(int n) noexcept
 
 
 cdef class Pace:

@@ -15,6 +15,7 @@ cdef enum:
 
 cdef int n_running = 0      # jobs of the process; changed with the GIL only
 cdef int n_cores = 1
+cdef int n_working = 0      # threads that graphs of the kernels have been given, of all jobs; with the GIL only, too
 
 
 cdef void job_begins() noexcept:
@@ -35,6 +36,17 @@ cdef int share_of(int wanted) noexcept nogil:
     A job that is alone uses what it was given.
     """
     return wanted if n_running <= 1 else max(1, min(wanted, n_cores // n_running))
+
+
+cdef void at_work(int n) noexcept:
+    """Take note of n more threads that work on a graph, or of -n fewer."""
+    global n_working
+    n_working += n
+
+
+def working() -> int:
+    """Return how many threads work on graphs of our kernels now, in the whole process, for tests."""
+    return n_working
 
 
 def shares(int wanted, int n_jobs) -> int:

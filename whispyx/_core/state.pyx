@@ -28,7 +28,7 @@ from whispyx._core.inspect cimport tensor_of
 from whispyx._core.kvcache cimport KvCache, keeps_caches
 from whispyx._core.log cimport last_line
 from whispyx._core.mel cimport MelSpectrogram
-from whispyx._core.pace cimport job_begins, job_ends, share_of
+from whispyx._core.pace cimport at_work, job_begins, job_ends, share_of
 from whispyx._core.prompt cimport History
 from whispyx._ggml.ggml cimport (
     GGML_STATUS_ABORTED, GGML_STATUS_ALLOC_FAILED, GGML_STATUS_SUCCESS,
@@ -271,11 +271,12 @@ cdef class State:
         cdef bint step = graph == self.fused.decode_graph and self.fused.decode_job.n_rows <= STEP_ROWS
         cdef int used = share_of(n_threads), slept = self.fused.n_slept()
         self.set_threads(n_threads)
-        if step:
-            used = self.fused.pace.threads(used)
+        used = self.fused.pace.threads(used) if step else used
         self.cpu.set_n_threads(self.cpu.ptr, used)
+        at_work(used)
         with nogil:
             status = GGML_STATUS_ABORTED if self.abort.stopped() else ggml_backend_graph_compute(self.cpu.ptr, graph)
+        at_work(-used)
         if step:
             self.fused.pace.ran(used, self.fused.n_slept() - slept)
         return self._finished(status)
