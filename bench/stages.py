@@ -4,6 +4,12 @@ python -m bench.stages                             base on jfk.wav: exact (ggml'
 python -m bench.stages --model tiny.en --compute exact auto --rounds 7
 
 Best of the rounds, whole runs: of the round that was the fastest. "rest" is what no stage's clock has seen.
+
+python -m bench.stages --host --model base         what a token costs beside the decoder's operations
+
+"host" is everything between the encoder's end and the result that is not spent in an operation of the decoder: starting
+its graph and the pauses between its blocks, filling the batch, rules, choice, segments. It is given per run of the
+decoder, one of which is a token of every beam; of the round in which it was the least: others are disturbed.
 """
 
 from __future__ import annotations
@@ -11,7 +17,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +27,10 @@ from bench import sounds, suite
 from bench.measure import default_threads, load_warning
 from tools.workers.client import FOLDER, Worker
 
+BEAMS = 5
+HOST_HEADER = (
+    "| ms per run of the decoder | operations | host | of it graphs and batch | choice | rest |\n|" + "---|" * 6
+)
 LABELS = {
     "mel_ms": "spectrogram",
     "encode_ms": "encoder",
@@ -44,6 +56,36 @@ def stages(setting: suite.Setting, path: str, compute: str, rounds: int) -> dict
     return {**found, "all": 1e3 * best["seconds"]}
 
 
+def host(setting: suite.Setting, path: str, compute: str, rounds: int) -> Iterator[str]:
+    """Lines of a table: milliseconds of the host and of operations per run of the decoder, greedy and with beams."""
+    samples = setting.sounds["jfk"][0]
+    with suite.alone(setting), Worker(FOLDER / "whispyx_core.py", setting.python) as worker:
+        worker("load", model=path, flash_attn=True, compute=compute)
+        for beams in (1, BEAMS):
+            params = {"n_threads": setting.threads, "temperature_inc": 0.0, "language": suite.LANGUAGE}
+            if beams > 1:
+                params |= {"strategy": "beam_search", "beam_size": beams}
+            worker("full", samples=samples, params=params)
+            runs = [worker("full", samples=samples, params=params) for _ in range(rounds)]
+            parts = min((host_parts(run) for run in runs), key=lambda parts: parts[1])
+            yield (
+                f"| {compute}, {'greedy' if beams == 1 else f'{beams} beams'} | "
+                + " | ".join(f"{ms:.3f}" for ms in parts)
+                + " |"
+            )
+
+
+def host_parts(run: dict[str, Any]) -> tuple[float, ...]:
+    """Milliseconds per run of the decoder: operations, host, and of the host graphs, choice and rest."""
+    stages, decoder = run["stages"], run["decoder"]
+    decoding = stages["prompt_ms"] + stages["batchd_ms"] + stages["decode_ms"]
+    before = stages["mel_ms"] + stages["encode_ms"] + stages["cross_ms"]
+    graphs, choice = decoding - decoder["ops_ms"], stages["sample_ms"]
+    everything = 1e3 * run["seconds"] - before - decoder["ops_ms"]
+    parts = decoder["ops_ms"], everything, graphs, choice, everything - graphs - choice
+    return tuple(part / decoder["runs"] for part in parts)
+
+
 def table(columns: dict[str, dict[str, float]]) -> list[str]:
     """Markdown: a row a stage, a column a precision, with its share of the whole."""
     lines = [f"| ms | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
@@ -56,11 +98,15 @@ def table(columns: dict[str, dict[str, float]]) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.stages", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--model", default="base", help="name or path (default: base)")
-    parser.add_argument("--compute", nargs="+", default=["exact", "f32", "bf16", "int8"])
+    parser.add_argument("--compute", nargs="+", help="precisions (default: exact, unless --host, f32, bf16, int8)")
+    parser.add_argument("--host", action="store_true", help="what a token costs beside the decoder's operations")
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lock", type=Path, help="file to lock during each measurement, on a machine that is shared")
     options = parser.parse_args(arguments)
+    if options.host and "exact" in (options.compute or ()):
+        parser.error("--host is about the decoder's operations of our own kernels: exact has none")
+    options.compute = options.compute or ["exact", "f32", "bf16", "int8"][options.host :]
     warning = load_warning()
     if warning:
         print(warning, file=sys.stderr)
@@ -79,6 +125,11 @@ def main(arguments: list[str] | None = None) -> int:
             sys.executable, options.threads, {"jfk": (str(samples), 11.0)}, jfk, lock=options.lock
         )  # fmt: skip
         path = str(resolve(options.model))
+        if options.host:
+            print(f"{options.model}, jfk.wav, {options.threads} threads, best of {options.rounds}\n\n{HOST_HEADER}")
+            for kind in options.compute:
+                print("\n".join(host(setting, path, kind, options.rounds)))
+            return 0
         columns = {kind: stages(setting, path, kind, options.rounds) for kind in options.compute}
     print(f"{options.model}, jfk.wav, {options.threads} threads, best of {options.rounds}\n")
     print("\n".join(table(columns)))

@@ -115,9 +115,11 @@ class Worker:
 
     def full(self, samples: str, params: dict[str, Any], n_processors: int = 1) -> dict[str, Any]:
         from whispyx._core.run import FullRun
+        from whispyx._core.steps import decoder_spent
 
         sound = np.ascontiguousarray(np.load(samples), np.float32)
         full_params = self._params(params, bool(getattr(self.ctx, "aheads", ())))
+        ops_ms, n_runs = decoder_spent(self.state)
         start = time.perf_counter()
         vad_segments: list[tuple[int, int]] = []
         if n_processors == 1:
@@ -129,6 +131,7 @@ class Worker:
 
             result = full_parallel(self.ctx, self.state, full_params, sound, n_processors)
         seconds = time.perf_counter() - start
+        spent = decoder_spent(self.state)
         t = result.timings
         timings = {
             "encode_ms": (t.encode_ms + t.cross_ms) / max(1, t.n_encode),  # whisper.cpp counts both as one
@@ -142,6 +145,7 @@ class Worker:
             "seconds": seconds,
             "timings": timings,
             "stages": {name: getattr(t, name) for name in STAGES},
+            "decoder": {"ops_ms": spent[0] - ops_ms, "runs": spent[1] - n_runs},
         }
 
     @staticmethod

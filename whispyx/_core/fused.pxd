@@ -12,10 +12,16 @@ cdef enum:
     MAX_WINDOWS = 64        # as many as a cell of the self cache can name sequences
 
 
+cdef struct Spent:
+    int64_t us              # inside the decoder's operations, by the clock of the first thread
+    int64_t n_runs
+
+
 cdef struct Stage:
     const wx_kernels * table
     void * job
     int number
+    Spent * spent
 
 
 cdef class Fused:
@@ -28,6 +34,7 @@ cdef class Fused:
     cdef Stage * stages
     cdef wx_encode encode_job
     cdef wx_decode decode_job
+    cdef Spent decoder_spent
     cdef Pace pace                      # how many threads a token is worth
     cdef Memory sync, mel, out, scratch
     cdef list crosses                   # of Memory: keys and values of each window

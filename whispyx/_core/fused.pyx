@@ -10,6 +10,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from whispyx._core.batch cimport Batch
+from whispyx._core.clock cimport now_us
 from whispyx._core.handles cimport Backend, Buffer, Meta
 from whispyx._core.kernels cimport Memory, wx_decode, wx_encode, wx_head, wx_kernels, wx_row, wx_sync
 from whispyx._core.kvcache cimport KvCache
@@ -42,7 +43,11 @@ cdef void encode_node(ggml_tensor * dst, int ith, int nth, void * stage) noexcep
 
 cdef void decode_node(ggml_tensor * dst, int ith, int nth, void * stage) noexcept nogil:
     cdef const Stage * s = <const Stage *>stage
+    cdef int64_t start = now_us() if ith == 0 else 0
     s.table.decode(<const wx_decode *>s.job, s.number, ith, nth)
+    if ith == 0:
+        s.spent.us += now_us() - start
+        s.spent.n_runs += s.number == 0
 
 
 cdef class Fused:
@@ -120,6 +125,7 @@ cdef class Fused:
         for i in range(n):
             stage = &self.stages[at + i]
             stage.table, stage.job, stage.number = self.packed.table, job, first + i
+            stage.spent = &self.decoder_spent
             x = ggml_custom_4d(self.meta.ptr, GGML_TYPE_F32, 1, 1, 1, 1, &x, 1, encode_node if encoder else decode_node,
                                GGML_N_TASKS_MAX, stage)
         ggml_build_forward_expand(graph, x)

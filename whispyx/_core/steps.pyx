@@ -246,3 +246,13 @@ def timings(State state not None):
     """Return the times of all stages of a state since it was made or its last whole run began."""
     state.check_made()
     return timings_of(state, now_us())
+
+
+def decoder_spent(State state not None) -> tuple[float, int]:
+    """Return the milliseconds inside the decoder's operations since a state was made, and how often the decoder ran.
+
+    Both are 0 where our own kernels do not compute.
+    """
+    if state.fused is None:
+        return 0.0, 0
+    return state.fused.decoder_spent.us / 1e3, state.fused.decoder_spent.n_runs
