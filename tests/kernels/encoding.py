@@ -99,9 +99,12 @@ class Encoder:
 
 
 class Packed:
-    """An encoder's weights in the form of one kernel library; `kind` as for `compute=`: convolutions are never int8."""
+    """An encoder's weights in the form of one kernel library; `kind` as for `compute=`: convolutions are never int8.
 
-    def __init__(self, encoder: Encoder, library: Library, kind: int) -> None:
+    Scores are int8 beside int8 matrices, or as `scores` says.
+    """
+
+    def __init__(self, encoder: Encoder, library: Library, kind: int, scores: int | None = None) -> None:
         self.encoder, self.lib, self.kind = encoder, library, kind
         self.kept: list[Any] = []  # everything that the C structures point to
         e = encoder
@@ -110,6 +113,7 @@ class Packed:
             e.n_mels, 1500, e.n_state, e.n_head, e.n_layer
         )  # fmt: skip
         m.n_text_head = e.n_head
+        m.score_type = kind if scores is None else scores
         conv_kind = BF16 if kind == I8 else kind
         self._linear(m.conv1, e.conv1, conv_kind)
         self._linear(m.conv2, e.conv2, conv_kind)

@@ -42,7 +42,7 @@ cdef extern from "whispyx_kernels.h" nogil:
     struct wx_model:
         int32_t n_mels, n_audio_ctx, n_state, n_audio_head, n_audio_layer
         int32_t n_text_ctx, n_text_head, n_text_layer, n_vocab
-        int32_t cross_type
+        int32_t cross_type, score_type
         wx_linear conv1, conv2
         const float * e_pe
         const wx_encoder_layer * encoder

@@ -31,12 +31,14 @@ cdef enum:
 
 # Which type the matrices of each role have. The decoder is bound by the memory that its weights come from, and repeats
 # its errors token after token: 8 bits with a scale per 32 inputs, activations of 16 bits. What else is in 8 bits costs
-# less than bf16 does in the encoder: cross keys and values have many scales, and the logits that matter are computed
-# again. Convolutions read the spectrogram, whose small differences 8 bits lose. docs/performance.md has the figures.
+# less than bf16 does in the encoder: cross keys and values have many scales, as have the queries and keys that scores
+# of the encoder's attention are made of, and the logits that matter are computed again. The encoder's matrices stay in
+# 16 bits: one kind of them in 8, with a scale per row, is further away than all of them in bf16. Convolutions read the
+# spectrogram, whose small differences 8 bits lose. docs/performance.md has the figures.
 PLANS = {
-    "f32": {"encoder": WX_F32, "conv": WX_F32, "decoder": WX_F32, "logits": WX_F32, "cross": WX_F32},
-    "bf16": {"encoder": WX_BF16, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
-    "int8": {"encoder": WX_I8, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
+    "f32": {"encoder": WX_F32, "scores": WX_F32, "conv": WX_F32, "decoder": WX_F32, "logits": WX_F32, "cross": WX_F32},
+    "bf16": {"encoder": WX_BF16, "scores": WX_I8, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
+    "int8": {"encoder": WX_I8, "scores": WX_I8, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
 }
 
 EMBEDDING = "decoder.token_embedding.weight"
@@ -65,7 +67,7 @@ cdef class Packed:
         self.model.n_audio_head, self.model.n_audio_layer = hp.n_audio_head, hp.n_audio_layer
         self.model.n_text_ctx, self.model.n_text_head = hp.n_text_ctx, hp.n_text_head
         self.model.n_text_layer, self.model.n_vocab = hp.n_text_layer, hp.n_vocab
-        self.model.cross_type = self.types["cross"]
+        self.model.cross_type, self.model.score_type = self.types["cross"], self.types["scores"]
         if with_encoder:
             self.model.encoder = self.encoder
             self.linear(&self.model.conv1, self.types["conv"], s, 3 * hp.n_mels)

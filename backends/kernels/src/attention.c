@@ -30,15 +30,16 @@ static void * take(const wx_heads * h, int64_t * taken, int64_t n) {
     return at;
 }
 
-static wx_heads lay_out(int32_t matrix_type, int32_t n_head, int32_t d, int32_t n_ctx, void * memory, int64_t * taken) {
+static wx_heads lay_out(int32_t matrix_type, int32_t score_type, int32_t n_head, int32_t d, int32_t n_ctx,
+                        void * memory, int64_t * taken) {
     wx_heads h = {.form = WX_F32, .scores = WX_F32, .n_head = n_head, .d = d, .n_ctx = n_ctx, .q = memory};
 #if defined(WX_ISA_AVX512_BF16)
     if (matrix_type != WX_F32) h.form = h.scores = WX_BF16;
 #endif
 #if !defined(WX_ISA_AVX2)
-    if (matrix_type == WX_I8 && d <= MOST_I8) h.scores = WX_I8;
+    if (score_type == WX_I8 && d <= MOST_I8) h.scores = WX_I8;
 #endif
-    (void) matrix_type;
+    (void) matrix_type, (void) score_type;
     h.units = h.scores == WX_I8 ? (d + 3) / 4 : h.scores == WX_BF16 ? (d + 1) / 2 : d;
     h.n_keys = wx_round_up(n_ctx, WX_PANEL);
     h.width = wx_round_up(d, WX_PANEL);
@@ -54,14 +55,14 @@ static wx_heads lay_out(int32_t matrix_type, int32_t n_head, int32_t d, int32_t 
     return h;
 }
 
-wx_heads wx_heads_at(int32_t matrix_type, int32_t n_head, int32_t d, int32_t n_ctx, void * memory) {
+wx_heads wx_heads_at(int32_t matrix_type, int32_t score_type, int32_t n_head, int32_t d, int32_t n_ctx, void * memory) {
     int64_t taken;
-    return lay_out(matrix_type, n_head, d, n_ctx, memory, &taken);
+    return lay_out(matrix_type, score_type, n_head, d, n_ctx, memory, &taken);
 }
 
-size_t wx_heads_bytes(int32_t matrix_type, int32_t n_head, int32_t d, int32_t n_ctx) {
+size_t wx_heads_bytes(int32_t matrix_type, int32_t score_type, int32_t n_head, int32_t d, int32_t n_ctx) {
     int64_t taken;
-    lay_out(matrix_type, n_head, d, n_ctx, NULL, &taken);
+    lay_out(matrix_type, score_type, n_head, d, n_ctx, NULL, &taken);
     return (size_t) taken * 4;
 }
 

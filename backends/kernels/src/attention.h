@@ -25,9 +25,9 @@ typedef struct wx_heads {
     int32_t * k_start;          /* (n_head, n_keys): where sums begin, since queries are stored 128 too high */
 } wx_heads;
 
-/* Attention beside matrices of this type. */
-size_t wx_heads_bytes(int32_t matrix_type, int32_t n_head, int32_t d, int32_t n_ctx);
-wx_heads wx_heads_at(int32_t matrix_type, int32_t n_head, int32_t d, int32_t n_ctx, void * memory);
+/* Attention beside matrices of this type, with scores of the type of wx_model.score_type. */
+size_t wx_heads_bytes(int32_t matrix_type, int32_t score_type, int32_t n_head, int32_t d, int32_t n_ctx);
+wx_heads wx_heads_at(int32_t matrix_type, int32_t score_type, int32_t n_head, int32_t d, int32_t n_ctx, void * memory);
 
 /* Store rows [first, last) of the merged projection, (queries, keys, values) of n_head * d numbers each: bf16 or f32 as
    `form` says, `stride` numbers between rows; row `first` at qkv. The last range also stores what pads the panels. */

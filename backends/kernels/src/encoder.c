@@ -51,7 +51,7 @@ static plan plan_at(const wx_model * m, int32_t n_ctx, int32_t ith, int32_t nth,
     p.x = take(&p, scratch, (size_t) n_ctx * n * 4);
     size_t heads = 0;
     for (int32_t i = 0; m->encoder && i < m->n_audio_layer; i++)
-        heads = most(heads, wx_heads_bytes(m->encoder[i].qkv.w.type, p.n_head, p.d, n_ctx));
+        heads = most(heads, wx_heads_bytes(m->encoder[i].qkv.w.type, m->score_type, p.n_head, p.d, n_ctx));
     p.heads = take(&p, scratch, heads);
     p.context = take(&p, scratch, (size_t) n_ctx * (size_t) p.k_context * 4);
     size_t shared = p.bytes;
@@ -144,7 +144,7 @@ static wx_rows normed(const plan * p, const wx_norm * norm, const wx_matrix * w,
 }
 
 static wx_heads heads_of(const plan * p, const wx_encoder_layer * layer) {
-    return wx_heads_at(layer->qkv.w.type, p->n_head, p->d, p->n_ctx, p->heads);
+    return wx_heads_at(layer->qkv.w.type, p->m->score_type, p->n_head, p->d, p->n_ctx, p->heads);
 }
 
 /* Queries, keys and values. */
