@@ -37,7 +37,7 @@ static wx_heads lay_out(int32_t matrix_type, int32_t score_type, int32_t n_head,
     if (matrix_type != WX_F32) h.form = h.scores = WX_BF16;
 #endif
 #if !defined(WX_ISA_AVX2)
-    if (score_type == WX_I8 && d <= MOST_I8) h.scores = WX_I8;
+    if (matrix_type != WX_F32 && score_type == WX_I8 && d <= MOST_I8) h.scores = WX_I8;
 #endif
     (void) matrix_type, (void) score_type;
     h.units = h.scores == WX_I8 ? (d + 3) / 4 : h.scores == WX_BF16 ? (d + 1) / 2 : d;
