@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "attention.h"
-#include "lanes.h"
+#include "vector.h"
 
 #define ROWS WX_HEADS_ROWS
 #define VECTORS (WX_PANEL / WX_LANES)
@@ -79,7 +79,7 @@ static uint32_t unit_of(const wx_heads * h, const char * row, int32_t u) {
 #if !defined(WX_ISA_AVX2)
 /* A row of d numbers in whole steps of its largest / 127, which is returned; MOST_I8 codes, zeros behind the row. */
 static float to_codes(const wx_heads * h, const char * row, int8_t * codes) {
-    __m512 x[MOST_I8 / 16], largest = vf_zero();
+    __m512 x[MOST_I8 / 16], largest = wx_zero();
     const int32_t n = (h->d + 15) / 16;
     for (int32_t i = 0; i < n; i++) {
         const int32_t left = h->d - 16 * i;
@@ -88,16 +88,16 @@ static float to_codes(const wx_heads * h, const char * row, int8_t * codes) {
             x[i] = _mm512_castsi512_ps(_mm512_slli_epi32(
                 _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + 32 * i)), 16));
         else x[i] = _mm512_maskz_loadu_ps(there, row + 64 * i);
-        largest = vf_max(largest, vf_abs(x[i]));
+        largest = wx_max(largest, wx_abs(x[i]));
     }
-    float top = vf_top(largest);
-    const vf steps = vf_all(top > 0.0f ? 127.0f / top : 0.0f);
-    vf nothing = vf_zero();         /* unless a number is not finite: then all scores of the row are NaN */
+    float top = wx_largest(largest);
+    const wx_v steps = wx_set1(top > 0.0f ? 127.0f / top : 0.0f);
+    wx_v nothing = wx_zero();       /* unless a number is not finite: then all scores of the row are NaN */
     for (int32_t i = 0; i < n; i++) {
-        nothing = vf_add(nothing, vf_mul(x[i], vf_zero()));
-        _mm_storeu_si128((__m128i *) (codes + 16 * i), _mm512_cvtsepi32_epi8(vf_round(vf_mul(x[i], steps))));
+        nothing += x[i] * wx_zero();
+        _mm_storeu_si128((__m128i *) (codes + 16 * i), _mm512_cvtsepi32_epi8(wx_round_i32(x[i] * steps)));
     }
-    return (top > 0.0f ? top * (1.0f / 127.0f) : 1.0f) + vf_sum(nothing);
+    return (top > 0.0f ? top * (1.0f / 127.0f) : 1.0f) + wx_sum(nothing);
 }
 
 /* 16 keys of 16 units: from rows `stride` bytes apart to rows WX_PANEL units apart, turned. */
@@ -267,37 +267,37 @@ void wx_heads_put(const wx_heads * h, const void * qkv, int64_t stride, int32_t 
 /* out (+)= x w, the first nv vectors. `x` has x_stride units between rows, `w` WX_PANEL units between steps. */
 WX_INLINE void tile_f32(const int nv, const float * w, int32_t steps, const float * x, int64_t x_stride, float * out,
                         int64_t out_stride, const int add) {
-    vf acc[ROWS][VECTORS];
+    wx_v acc[ROWS][VECTORS];
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < nv; c++) acc[r][c] = add ? vf_load(out + r * out_stride + c * WX_LANES) : vf_zero();
+        for (int c = 0; c < nv; c++) acc[r][c] = add ? wx_load(out + r * out_stride + c * WX_LANES) : wx_zero();
     for (int32_t s = 0; s < steps; s++, w += WX_PANEL) {
-        vf y[VECTORS];
-        for (int c = 0; c < nv; c++) y[c] = vf_load(w + c * WX_LANES);
+        wx_v y[VECTORS];
+        for (int c = 0; c < nv; c++) y[c] = wx_load(w + c * WX_LANES);
         for (int r = 0; r < ROWS; r++) {
-            vf b = vf_all(x[r * x_stride + s]);
-            for (int c = 0; c < nv; c++) acc[r][c] = vf_fma(b, y[c], acc[r][c]);
+            wx_v b = wx_set1(x[r * x_stride + s]);
+            for (int c = 0; c < nv; c++) acc[r][c] = wx_fma(b, y[c], acc[r][c]);
         }
     }
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < nv; c++) vf_store(out + r * out_stride + c * WX_LANES, acc[r][c]);
+        for (int c = 0; c < nv; c++) wx_store(out + r * out_stride + c * WX_LANES, acc[r][c]);
 }
 
 #if defined(WX_ISA_AVX512_BF16)
 WX_INLINE void tile_bf16(const int nv, const uint32_t * w, int32_t steps, const uint32_t * x, int64_t x_stride,
                          float * out, int64_t out_stride, const int add) {
-    vf acc[ROWS][VECTORS];
+    wx_v acc[ROWS][VECTORS];
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < nv; c++) acc[r][c] = add ? vf_load(out + r * out_stride + c * WX_LANES) : vf_zero();
+        for (int c = 0; c < nv; c++) acc[r][c] = add ? wx_load(out + r * out_stride + c * WX_LANES) : wx_zero();
     for (int32_t s = 0; s < steps; s++, w += WX_PANEL) {
         __m512bh y[VECTORS];
-        for (int c = 0; c < nv; c++) y[c] = (__m512bh) vi_load(w + c * WX_LANES);
+        for (int c = 0; c < nv; c++) y[c] = (__m512bh) wx_loadi(w + c * WX_LANES);
         for (int r = 0; r < ROWS; r++) {
-            __m512bh b = (__m512bh) vi_all((int32_t) x[r * x_stride + s]);
+            __m512bh b = (__m512bh) wx_set1i((int32_t) x[r * x_stride + s]);
             for (int c = 0; c < nv; c++) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], b, y[c]);
         }
     }
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < nv; c++) vf_store(out + r * out_stride + c * WX_LANES, acc[r][c]);
+        for (int c = 0; c < nv; c++) wx_store(out + r * out_stride + c * WX_LANES, acc[r][c]);
 }
 #endif
 
@@ -310,19 +310,19 @@ WX_INLINE void tile_i8(const int nv, const uint32_t * w, int32_t steps, const ui
                        const int32_t * start, const float * scale, float * out, int64_t out_stride) {
     sums acc[ROWS][VECTORS];
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < nv; c++) acc[r][c] = (sums) vi_load(start + c * WX_LANES);
+        for (int c = 0; c < nv; c++) acc[r][c] = (sums) wx_loadi(start + c * WX_LANES);
     for (int32_t s = 0; s < steps; s++, w += WX_PANEL) {
         __m512i y[VECTORS];
-        for (int c = 0; c < nv; c++) y[c] = vi_load(w + c * WX_LANES);
+        for (int c = 0; c < nv; c++) y[c] = wx_loadi(w + c * WX_LANES);
         for (int r = 0; r < ROWS; r++) {
-            __m512i b = vi_all((int32_t) x[r * x_stride + s]);
+            __m512i b = wx_set1i((int32_t) x[r * x_stride + s]);
             for (int c = 0; c < nv; c++) acc[r][c] = (sums) _mm512_dpbusd_epi32((__m512i) acc[r][c], b, y[c]);
         }
     }
     for (int c = 0; c < nv; c++) {
-        vf by = vf_load(scale + c * WX_LANES);
+        wx_v by = wx_load(scale + c * WX_LANES);
         for (int r = 0; r < ROWS; r++)
-            vf_store(out + r * out_stride + c * WX_LANES, vf_mul(vi_to_f32((__m512i) acc[r][c]), by));
+            wx_store(out + r * out_stride + c * WX_LANES, wx_from_i32((__m512i) acc[r][c]) * by);
     }
 }
 #endif
@@ -343,48 +343,48 @@ WX_INLINE void tile(const int form, const int nv, const uint32_t * w, int32_t st
 
 /* e^(scale score - top) of n scores (whole half panels); returns their total. */
 static float weigh_f32(float * row, int32_t n, float scale, float top) {
-    vf total = vf_zero();
+    wx_v total = wx_zero();
     for (int32_t i = 0; i < n; i += WX_LANES) {
-        vf e = vf_exp(vf_fma(vf_load(row + i), vf_all(scale), vf_all(-top)));
-        vf_store(row + i, e);
-        total = vf_add(total, e);
+        wx_v e = wx_exp_weight(wx_fma(wx_load(row + i), wx_set1(scale), wx_set1(-top)));
+        wx_store(row + i, e);
+        total += e;
     }
-    return vf_sum(total);
+    return wx_sum(total);
 }
 
 #if defined(WX_ISA_AVX512_BF16)
 /* 2^x with an error of 1e-4, a twentieth of what rounding to bf16 adds. Adding 1.5 * 2^23 rounds to a whole number and
    leaves it in the low bits, from where it moves into the exponent. NaN has no low bits here: scores come from bf16. */
 WX_INLINE __m512 exp2_cheap(__m512 x) {
-    const __m512 magic = vf_all(12582912.0f);
-    x = vf_max(vf_all(-126.0f), x);
-    __m512 z = vf_add(x, magic);
-    __m512 f = vf_sub(x, vf_sub(z, magic));
-    __m512 p = vf_fma(vf_fma(vf_fma(vf_all(0.0558282f), f, vf_all(0.2402265f)), f, vf_all(0.6931353f)), f,
-                      vf_all(0.9999928f));
+    const __m512 magic = wx_set1(12582912.0f);
+    x = wx_max(wx_set1(-126.0f), x);
+    __m512 z = x + magic;
+    __m512 f = x - (z - magic);
+    __m512 p = wx_fma(wx_fma(wx_fma(wx_set1(0.0558282f), f, wx_set1(0.2402265f)), f, wx_set1(0.6931353f)), f,
+                      wx_set1(0.9999928f));
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(z), 23)));
 }
 
 /* The same as bf16 into `weights`; the total is that of the rounded weights, so that their sum over it is 1. */
 WX_INLINE float weigh_bf16(const float * row, int32_t n, float scale, float top, uint16_t * weights) {
-    const __m512 factor = vf_all(scale * 1.44269504f), minus_top = vf_all(top * -1.44269504f);
-    const __m512bh ones = (__m512bh) vi_all(0x3f803f80);
-    __m512 total = vf_zero();
+    const __m512 factor = wx_set1(scale * 1.44269504f), minus_top = wx_set1(top * -1.44269504f);
+    const __m512bh ones = (__m512bh) wx_set1i(0x3f803f80);
+    __m512 total = wx_zero();
     for (int32_t i = 0; i < n; i += 32) {
-        __m512 a = exp2_cheap(vf_fma(vf_load(row + i), factor, minus_top));
-        __m512 b = exp2_cheap(vf_fma(vf_load(row + i + 16), factor, minus_top));
+        __m512 a = exp2_cheap(wx_fma(wx_load(row + i), factor, minus_top));
+        __m512 b = exp2_cheap(wx_fma(wx_load(row + i + 16), factor, minus_top));
         __m512bh e = _mm512_cvtne2ps_pbh(b, a);
         _mm512_storeu_si512(weights + i, (__m512i) e);
         total = _mm512_dpbf16_ps(total, e, ones);
     }
-    return vf_sum(total);
+    return wx_sum(total);
 }
 #endif
 
 static float top_of(const float * row, int32_t n) {
-    vf top = vf_load(row);
-    for (int32_t i = WX_LANES; i < n; i += WX_LANES) top = vf_max(top, vf_load(row + i));
-    return vf_top(top);
+    wx_v top = wx_load(row);
+    for (int32_t i = WX_LANES; i < n; i += WX_LANES) top = wx_max(top, wx_load(row + i));
+    return wx_largest(top);
 }
 
 /* ---- a tile of queries over all keys ---------------------------------------------------------------------------- */

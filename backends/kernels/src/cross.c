@@ -22,20 +22,11 @@ size_t wx_cross_bytes(const wx_model * model, int32_t n_ctx) {
 }
 
 /* Numbers of a row from c on, zeros after its d numbers. */
-WX_INLINE vf numbers(const float * x, int32_t c, int32_t d) {
-    if (c + WX_LANES <= d) return vf_load(x + c);
+WX_INLINE wx_v numbers(const float * x, int32_t c, int32_t d) {
+    if (c + WX_LANES <= d) return wx_load(x + c);
     float part[WX_LANES] = {0};
     if (c < d) memcpy(part, x + c, (size_t) (d - c) * sizeof(float));
-    return vf_load(part);
-}
-
-WX_INLINE void put_bytes(int8_t * to, vi n) {
-#if defined(WX_ISA_AVX2)
-    __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1));
-    _mm_storel_epi64((__m128i *) to, _mm_packs_epi16(half, half));
-#else
-    _mm_storeu_si128((__m128i *) to, _mm512_cvtepi32_epi8(n));
-#endif
+    return wx_load(part);
 }
 
 /* 16 rows of `units` units each become 16 columns, `panel` units from row to row. */
@@ -43,8 +34,8 @@ static void spread_words(const uint32_t * from, int32_t units, uint32_t * to, in
     int32_t u = 0;
 #if !defined(WX_ISA_AVX2)
     for (; u + 16 <= units; u += 16) {
-        vi a[16], b[16];
-        WX_UNROLL16 for (int i = 0; i < 16; i++) a[i] = vi_load(from + i * units + u);
+        wx_vi a[16], b[16];
+        WX_UNROLL16 for (int i = 0; i < 16; i++) a[i] = wx_loadi(from + i * units + u);
         WX_UNROLL16 for (int i = 0; i < 16; i += 2) {
             b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
             b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
@@ -57,9 +48,9 @@ static void spread_words(const uint32_t * from, int32_t units, uint32_t * to, in
         }
         /* a[4 g + c]: rows 4 g to 4 g + 3 of column c, then of c + 4, c + 8, c + 12 */
         WX_UNROLL16 for (int c = 0; c < 4; c++) {
-            vi even = _mm512_shuffle_i32x4(a[c], a[c + 4], 0x88), odd = _mm512_shuffle_i32x4(a[c], a[c + 4], 0xdd);
-            vi even2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0x88);
-            vi odd2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0xdd);
+            wx_vi even = _mm512_shuffle_i32x4(a[c], a[c + 4], 0x88), odd = _mm512_shuffle_i32x4(a[c], a[c + 4], 0xdd);
+            wx_vi even2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0x88);
+            wx_vi odd2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0xdd);
             _mm512_storeu_si512(to + (u + c) * panel, _mm512_shuffle_i32x4(even, even2, 0x88));
             _mm512_storeu_si512(to + (u + c + 4) * panel, _mm512_shuffle_i32x4(odd, odd2, 0x88));
             _mm512_storeu_si512(to + (u + c + 8) * panel, _mm512_shuffle_i32x4(even, even2, 0xdd));
@@ -79,18 +70,18 @@ static void spread_halves(const uint16_t * from, int32_t units, uint16_t * to, i
 /* One key as int8 (kept as u8 with zero point 128 where the dot product wants it so). NaN and infinity show in the
    scale, which makes every score NaN. */
 static float quantise_key(const float * x, int32_t d, int32_t dp, int8_t * to) {
-    vf top = vf_zero(), bad = vf_zero();
+    wx_v top = wx_zero(), bad = wx_zero();
     for (int32_t c = 0; c < dp; c += WX_LANES) {
-        vf y = numbers(x, c, d);
-        top = vf_max(top, vf_abs(y));
-        bad = vf_fma(y, vf_zero(), bad);
+        wx_v y = numbers(x, c, d);
+        top = wx_max(top, wx_abs(y));
+        bad = wx_fma(y, wx_zero(), bad);
     }
-    float most = vf_top(top);
-    vf by = vf_all(most > 0.0f ? 127.0f / most : 0.0f);
-    vi zero = vi_all(WX_UNIT_I8 == 4 ? 128 : 0);
+    float most = wx_largest(top);
+    wx_v by = wx_set1(most > 0.0f ? 127.0f / most : 0.0f);
+    wx_vi zero = wx_set1i(WX_UNIT_I8 == 4 ? 128 : 0);
     for (int32_t c = 0; c < dp; c += WX_LANES)
-        put_bytes(to + c, vi_add(vf_round(vf_mul(numbers(x, c, d), by)), zero));
-    return most / 127.0f + vf_sum(bad);
+        wx_store_i8(to + c, wx_add_i32(wx_round_i32(numbers(x, c, d) * by), zero));
+    return most / 127.0f + wx_sum(bad);
 }
 
 static void store_keys(const wx_model * m, const wx_cross_shape * s, const float * k, int64_t stride, int32_t n,
@@ -126,27 +117,27 @@ static void store_values_i8(const wx_cross_shape * s, const float * v, int64_t s
     for (int32_t c = 0; c < s->dp; c += WX_LANES) {
         int32_t at = c / s->panel * s->panel, width = wx_cross_width(s, at);
         if (width < s->panel) at = c;
-        vf top = vf_zero(), bad = vf_zero();
+        wx_v top = wx_zero(), bad = wx_zero();
         for (int32_t key = 0; key < n; key++) {
-            vf x = numbers(v + key * stride, c, s->d);
-            top = vf_max(top, vf_abs(x));
-            bad = vf_fma(x, vf_zero(), bad);
+            wx_v x = numbers(v + key * stride, c, s->d);
+            top = wx_max(top, wx_abs(x));
+            bad = wx_fma(x, wx_zero(), bad);
         }
-        vf scale = vf_mul(top, vf_all(1.0f / 127.0f)), by;
-        vf_store(scales + c, vf_add(scale, bad));
+        wx_v scale = top * wx_set1(1.0f / 127.0f), by;
+        wx_store(scales + c, scale + bad);
 #if defined(WX_ISA_AVX2)
-        by = _mm256_and_ps(_mm256_div_ps(vf_all(127.0f), top), _mm256_cmp_ps(top, vf_zero(), _CMP_GT_OQ));
+        by = _mm256_and_ps(_mm256_div_ps(wx_set1(127.0f), top), _mm256_cmp_ps(top, wx_zero(), _CMP_GT_OQ));
 #else
-        by = _mm512_maskz_div_ps(_mm512_cmp_ps_mask(top, vf_zero(), _CMP_GT_OQ), vf_all(127.0f), top);
+        by = _mm512_maskz_div_ps(_mm512_cmp_ps_mask(top, wx_zero(), _CMP_GT_OQ), wx_set1(127.0f), top);
 #endif
         for (int32_t key = 0; key < WX_BLOCK; key += WX_UNIT_I8) {
-            vi unit = vi_zero();
+            wx_vi unit = wx_zeroi();
             for (int32_t i = 0; i < WX_UNIT_I8 && key + i < n; i++) {
-                vi whole = vf_round(vf_mul(numbers(v + (key + i) * stride, c, s->d), by));
+                wx_vi whole = wx_round_i32(numbers(v + (key + i) * stride, c, s->d) * by);
 #if defined(WX_ISA_AVX2)
-                unit = _mm256_or_si256(unit, _mm256_slli_epi32(_mm256_and_si256(whole, vi_all(255)), 8 * i));
+                unit = _mm256_or_si256(unit, _mm256_slli_epi32(_mm256_and_si256(whole, wx_set1i(255)), 8 * i));
 #else
-                unit = _mm512_or_si512(unit, _mm512_sll_epi32(_mm512_and_si512(whole, vi_all(255)),
+                unit = _mm512_or_si512(unit, _mm512_sll_epi32(_mm512_and_si512(whole, wx_set1i(255)),
                                                               _mm_cvtsi32_si128(8 * i)));
 #endif
             }

@@ -39,7 +39,7 @@ size_t wx_cross_scratch(const wx_model * model) {
 WX_INLINE void put_bf16(const float * x, int32_t n, char * to) {
 #if defined(WX_ISA_AVX512_BF16)
     for (int32_t i = 0; i < n; i += 16)
-        _mm256_storeu_si256((__m256i *) ((uint16_t *) to + i), (__m256i) _mm512_cvtneps_pbh(vf_load(x + i)));
+        _mm256_storeu_si256((__m256i *) ((uint16_t *) to + i), (__m256i) _mm512_cvtneps_pbh(wx_load(x + i)));
 #else
     memcpy(to, x, (size_t) n * sizeof(float));
 #endif
@@ -47,16 +47,16 @@ WX_INLINE void put_bf16(const float * x, int32_t n, char * to) {
 
 /* Whole numbers of 16 bits in the form that the products of int8 take: pairs of int16, or a plane of upper bytes and
    one of lower bytes `plane` bytes on. */
-WX_INLINE void put_whole(vi n, int32_t at, char * to, int64_t plane, const int is_signed) {
+WX_INLINE void put_whole(wx_vi n, int32_t at, char * to, int64_t plane, const int is_signed) {
 #if defined(WX_ISA_AVX2)
     (void) plane, (void) is_signed;
     __m128i half = _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1));
     _mm_storeu_si128((__m128i *) ((int16_t *) to + at), half);
 #else
-    vi low = n;
+    wx_vi low = n;
     if (is_signed) {        /* the lower byte counts from -128 to 127 */
         low = _mm512_srai_epi32(_mm512_slli_epi32(n, 24), 24);
-        n = vi_sub(n, low);
+        n = wx_sub_i32(n, low);
     }
     _mm_storeu_si128((__m128i *) (to + at), _mm512_cvtepi32_epi8(_mm512_srai_epi32(n, 8)));
     _mm_storeu_si128((__m128i *) (to + plane + at), _mm512_cvtepi32_epi8(low));
@@ -80,18 +80,18 @@ static void take_query(work * w, int32_t type, int32_t i, const float * q) {
     if (type == WX_F32) memcpy(to, padded, (size_t) dp * sizeof(float));
     if (type == WX_BF16) put_bf16(padded, dp, to);
     if (type != WX_I8) return;
-    vf top = vf_zero(), bad = vf_zero();
+    wx_v top = wx_zero(), bad = wx_zero();
     for (int32_t c = 0; c < dp; c += WX_LANES) {
-        vf x = vf_load(padded + c);
-        top = vf_max(top, vf_abs(x));
-        bad = vf_fma(x, vf_zero(), bad);
+        wx_v x = wx_load(padded + c);
+        top = wx_max(top, wx_abs(x));
+        bad = wx_fma(x, wx_zero(), bad);
     }
-    float most = vf_top(top);
-    vf by = vf_all(most > 0.0f ? Q_MOST / most : 0.0f);
-    vi sum = vi_zero();
+    float most = wx_largest(top);
+    wx_v by = wx_set1(most > 0.0f ? Q_MOST / most : 0.0f);
+    wx_vi sum = wx_zeroi();
     for (int32_t c = 0; c < dp; c += WX_LANES) {
-        vi n = vf_round(vf_mul(vf_load(padded + c), by));
-        sum = vi_add(sum, n);
+        wx_vi n = wx_round_i32(wx_load(padded + c) * by);
+        sum = wx_add_i32(sum, n);
         put_whole(n, c, to, dp, 1);
     }
     int32_t parts[WX_LANES];
@@ -99,7 +99,7 @@ static void take_query(work * w, int32_t type, int32_t i, const float * q) {
     uint32_t zero = 0;
     for (int32_t c = 0; c < WX_LANES; c++) zero += (uint32_t) parts[c];
     w->q_zero[i] = WX_UNIT_I8 == 4 ? (int32_t) (zero * 128u) : 0;
-    w->q_scale[i] = most / Q_MOST + vf_sum(bad);
+    w->q_scale[i] = most / Q_MOST + wx_sum(bad);
 }
 
 WX_INLINE void find_scores(const int type, const int nq, work * w) {
@@ -117,19 +117,19 @@ WX_INLINE void find_scores(const int type, const int nq, work * w) {
         } else {
             const float * scales = (const float *) (block + (int64_t) BLOCK * dp);
             for (int32_t at = 0; at < BLOCK; at += WX_TILE_I * WX_LANES) {
-                vi sum[WX_TILE_Q][WX_TILE_I];
+                wx_vi sum[WX_TILE_Q][WX_TILE_I];
 #if defined(WX_ISA_AVX2)
                 tile_i8(nq, WX_TILE_I, 1, block + at * dp, dp / 2, (const int32_t *) w->x, dp / 2, sum);
 #else
                 tile_i8(nq, WX_TILE_I, 1, block + at * dp, dp / 4, (const int32_t *) w->x, dp / 2, dp / 4, sum);
 #endif
                 WX_UNROLL for (int q = 0; q < nq; q++) {
-                    vi zero = vi_all(w->q_zero[q]);
-                    vf by = vf_all(w->q_scale[q]);
+                    wx_vi zero = wx_set1i(w->q_zero[q]);
+                    wx_v by = wx_set1(w->q_scale[q]);
                     WX_UNROLL for (int v = 0; v < WX_TILE_I; v++) {
-                        vf product = vf_mul(vi_to_f32(vi_sub(sum[q][v], zero)), by);
-                        vf_store(out + q * w->padded + at + v * WX_LANES,
-                                 vf_mul(product, vf_load(scales + at + v * WX_LANES)));
+                        wx_v product = wx_from_i32(wx_sub_i32(sum[q][v], zero)) * by;
+                        wx_store(out + q * w->padded + at + v * WX_LANES,
+                                 product * wx_load(scales + at + v * WX_LANES));
                     }
                 }
             }
@@ -140,23 +140,23 @@ WX_INLINE void find_scores(const int type, const int nq, work * w) {
 }
 
 static float top_of(const float * x, int32_t n) {
-    vf top = vf_load(x);
-    for (int32_t i = WX_LANES; i < n; i += WX_LANES) top = vf_max(top, vf_load(x + i));
-    return vf_top(top);
+    wx_v top = wx_load(x);
+    for (int32_t i = WX_LANES; i < n; i += WX_LANES) top = wx_max(top, wx_load(x + i));
+    return wx_largest(top);
 }
 
 /* The weights of query i before they are divided by their total; in place, then in the form of the products. */
 static void find_weights(work * w, int32_t type, int32_t i) {
     float * x = w->scores + (int64_t) i * w->padded;
     char * to = w->x + (int64_t) i * w->padded * form_bytes(type);
-    vf top = vf_all(top_of(x, w->padded)), total = vf_zero();
+    wx_v top = wx_set1(top_of(x, w->padded)), total = wx_zero();
     for (int32_t key = 0; key < w->padded; key += WX_LANES) {
-        vf p = vf_exp(vf_sub(vf_load(x + key), top));
-        total = vf_add(total, p);
-        if (type == WX_I8) put_whole(vf_round(vf_mul(p, vf_all(P_MOST))), key, to, w->padded, 0);
-        else vf_store(x + key, p);
+        wx_v p = wx_exp_weight(wx_load(x + key) - top);
+        total += p;
+        if (type == WX_I8) put_whole(wx_round_i32(p * wx_set1(P_MOST)), key, to, w->padded, 0);
+        else wx_store(x + key, p);
     }
-    w->total[i] = vf_sum(total);
+    w->total[i] = wx_sum(total);
     if (type == WX_BF16) put_bf16(x, w->padded, to);
 }
 
@@ -174,7 +174,7 @@ WX_INLINE void values_of_i8(const int nq, const int nv, work * w, int32_t b, int
     const int32_t dp = w->s.dp;
     const char * block = w->values + b * w->s.v_block;
     const float * scales = (const float *) (block + (int64_t) BLOCK * dp) + at;
-    vi sum[WX_TILE_Q][WX_TILE_I];
+    wx_vi sum[WX_TILE_Q][WX_TILE_I];
 #if defined(WX_ISA_AVX2)
     tile_i8(nq, nv, 0, block + at * BLOCK, BLOCK / 2, (const int32_t *) w->x + b * (BLOCK / 2),
             w->padded / 2, sum);
@@ -185,7 +185,7 @@ WX_INLINE void values_of_i8(const int nq, const int nv, work * w, int32_t b, int
     WX_UNROLL for (int q = 0; q < nq; q++) {
         WX_UNROLL for (int v = 0; v < nv; v++) {
             float * out = w->sums + q * dp + at + v * WX_LANES;
-            vf_store(out, vf_fma(vi_to_f32(sum[q][v]), vf_load(scales + v * WX_LANES), vf_load(out)));
+            wx_store(out, wx_fma(wx_from_i32(sum[q][v]), wx_load(scales + v * WX_LANES), wx_load(out)));
         }
     }
 }
@@ -232,23 +232,23 @@ static const step_fn values[3][WX_TILE_Q] = {
 /* Softmax over the first n of a row of raw scores, for those who look where the head looks. */
 static void look_at(const float * x, int32_t n, float * out) {
     float part[WX_LANES];
-    vf top = vf_all(-INFINITY), total = vf_zero();
+    wx_v top = wx_set1(-INFINITY), total = wx_zero();
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n; i += WX_LANES) {
             int32_t count = n - i < WX_LANES ? n - i : WX_LANES;
             for (int32_t c = 0; c < WX_LANES; c++) part[c] = c < count ? x[i + c] : -INFINITY;
             if (pass == 0) {
-                top = vf_max(top, vf_load(part));
+                top = wx_max(top, wx_load(part));
                 continue;
             }
-            vf p = vf_exp(vf_sub(vf_load(part), top));
-            total = vf_add(total, p);
-            vf_store(part, p);
+            wx_v p = wx_exp_weight(wx_load(part) - top);
+            total += p;
+            wx_store(part, p);
             memcpy(out + i, part, (size_t) count * sizeof(float));
         }
-        if (pass == 0) top = vf_all(vf_top(top));
+        if (pass == 0) top = wx_set1(wx_largest(top));
     }
-    float by = 1.0f / vf_sum(total);
+    float by = 1.0f / wx_sum(total);
     for (int32_t i = 0; i < n; i++) out[i] *= by;
 }
 

@@ -9,7 +9,7 @@
 #ifndef WX_TILE_H
 #define WX_TILE_H
 
-#include "lanes.h"
+#include "vector.h"
 
 #if defined(WX_ISA_AVX2)
 #define WX_TILE_Q 6             /* queries of a tile, at most (16 registers must do), ... */
@@ -27,9 +27,6 @@
 #define WX_TILE_AHEAD 4096
 #endif
 
-#define WX_UNROLL _Pragma("GCC unroll 8")
-#define WX_UNROLL16 _Pragma("GCC unroll 16")
-
 /* What follows in a few KB is fetched meanwhile. */
 WX_INLINE void fetch(const char * p, const int n_bytes) {
     WX_UNROLL for (int i = 0; i < n_bytes; i += 64) _mm_prefetch(p + WX_TILE_AHEAD + i, _MM_HINT_T0);
@@ -37,64 +34,64 @@ WX_INLINE void fetch(const char * p, const int n_bytes) {
 
 WX_INLINE void tile_f32(const int nq, const int nv, const int add, const char * w,
                         int32_t steps, const float * x, int64_t x_stride, float * out, int64_t out_stride) {
-    vf acc[WX_TILE_Q][WX_TILE_V];
+    wx_v acc[WX_TILE_Q][WX_TILE_V];
     WX_UNROLL for (int q = 0; q < nq; q++)
         WX_UNROLL for (int v = 0; v < nv; v++)
-            acc[q][v] = add ? vf_load(out + q * out_stride + v * WX_LANES) : vf_zero();
+            acc[q][v] = add ? wx_load(out + q * out_stride + v * WX_LANES) : wx_zero();
     for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 4) {
         fetch(w, nv * WX_LANES * 4);
-        vf y[WX_TILE_V];
-        WX_UNROLL for (int v = 0; v < nv; v++) y[v] = vf_load((const float *) w + v * WX_LANES);
+        wx_v y[WX_TILE_V];
+        WX_UNROLL for (int v = 0; v < nv; v++) y[v] = wx_load((const float *) w + v * WX_LANES);
         WX_UNROLL for (int q = 0; q < nq; q++) {
-            vf b = vf_all(x[q * x_stride + s]);
-            WX_UNROLL for (int v = 0; v < nv; v++) acc[q][v] = vf_fma(y[v], b, acc[q][v]);
+            wx_v b = wx_set1(x[q * x_stride + s]);
+            WX_UNROLL for (int v = 0; v < nv; v++) acc[q][v] = wx_fma(y[v], b, acc[q][v]);
         }
     }
     WX_UNROLL for (int q = 0; q < nq; q++)
-        WX_UNROLL for (int v = 0; v < nv; v++) vf_store(out + q * out_stride + v * WX_LANES, acc[q][v]);
+        WX_UNROLL for (int v = 0; v < nv; v++) wx_store(out + q * out_stride + v * WX_LANES, acc[q][v]);
 }
 
 #if defined(WX_ISA_AVX512_BF16)
 /* bf16 with its own dot product; x holds pairs. */
 WX_INLINE void tile_bf16(const int nq, const int nv, const int add, const char * w,
                          int32_t steps, const uint32_t * x, int64_t x_stride, float * out, int64_t out_stride) {
-    vf acc[WX_TILE_Q][WX_TILE_V];
+    wx_v acc[WX_TILE_Q][WX_TILE_V];
     WX_UNROLL for (int q = 0; q < nq; q++)
         WX_UNROLL for (int v = 0; v < nv; v++)
-            acc[q][v] = add ? vf_load(out + q * out_stride + v * WX_LANES) : vf_zero();
+            acc[q][v] = add ? wx_load(out + q * out_stride + v * WX_LANES) : wx_zero();
     for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 4) {
         fetch(w, nv * WX_LANES * 4);
         __m512bh y[WX_TILE_V];
-        WX_UNROLL for (int v = 0; v < nv; v++) y[v] = (__m512bh) vi_load(w + v * 64);
+        WX_UNROLL for (int v = 0; v < nv; v++) y[v] = (__m512bh) wx_loadi(w + v * 64);
         WX_UNROLL for (int q = 0; q < nq; q++) {
-            __m512bh b = (__m512bh) vi_all((int32_t) x[q * x_stride + s]);
+            __m512bh b = (__m512bh) wx_set1i((int32_t) x[q * x_stride + s]);
             WX_UNROLL for (int v = 0; v < nv; v++) acc[q][v] = _mm512_dpbf16_ps(acc[q][v], y[v], b);
         }
     }
     WX_UNROLL for (int q = 0; q < nq; q++)
-        WX_UNROLL for (int v = 0; v < nv; v++) vf_store(out + q * out_stride + v * WX_LANES, acc[q][v]);
+        WX_UNROLL for (int v = 0; v < nv; v++) wx_store(out + q * out_stride + v * WX_LANES, acc[q][v]);
 }
 #else
 /* bf16 multiplied as f32; a unit of x is two floats. */
 WX_INLINE void tile_bf16(const int nq, const int nv, const int add, const char * w,
                          int32_t steps, const float * x, int64_t x_stride, float * out, int64_t out_stride) {
-    vf acc[WX_TILE_Q][WX_TILE_V];
+    wx_v acc[WX_TILE_Q][WX_TILE_V];
     WX_UNROLL for (int q = 0; q < nq; q++)
         WX_UNROLL for (int v = 0; v < nv; v++)
-            acc[q][v] = add ? vf_load(out + q * out_stride + v * WX_LANES) : vf_zero();
+            acc[q][v] = add ? wx_load(out + q * out_stride + v * WX_LANES) : wx_zero();
     for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 4) {
         fetch(w, nv * WX_LANES * 4);
         WX_UNROLL for (int v = 0; v < nv; v++) {
-            vi pair = vi_load(w + v * 4 * WX_LANES);
-            vf even = vf_even(pair), odd = vf_odd(pair);
+            wx_vi pair = wx_loadi(w + v * 4 * WX_LANES);
+            wx_v even = wx_bf16_even(pair), odd = wx_bf16_odd(pair);
             WX_UNROLL for (int q = 0; q < nq; q++) {
-                acc[q][v] = vf_fma(even, vf_all(x[2 * (q * x_stride + s)]), acc[q][v]);
-                acc[q][v] = vf_fma(odd, vf_all(x[2 * (q * x_stride + s) + 1]), acc[q][v]);
+                acc[q][v] = wx_fma(even, wx_set1(x[2 * (q * x_stride + s)]), acc[q][v]);
+                acc[q][v] = wx_fma(odd, wx_set1(x[2 * (q * x_stride + s) + 1]), acc[q][v]);
             }
         }
     }
     WX_UNROLL for (int q = 0; q < nq; q++)
-        WX_UNROLL for (int v = 0; v < nv; v++) vf_store(out + q * out_stride + v * WX_LANES, acc[q][v]);
+        WX_UNROLL for (int v = 0; v < nv; v++) wx_store(out + q * out_stride + v * WX_LANES, acc[q][v]);
 }
 #endif
 
@@ -102,16 +99,16 @@ WX_INLINE void tile_bf16(const int nq, const int nv, const int add, const char *
    `sum` takes nq x nv vectors. */
 #if defined(WX_ISA_AVX2)
 WX_INLINE void tile_i8(const int nq, const int nv, const int w_unsigned, const char * w,
-                       int32_t steps, const int32_t * x, int64_t x_stride, vi sum[WX_TILE_Q][WX_TILE_I]) {
+                       int32_t steps, const int32_t * x, int64_t x_stride, wx_vi sum[WX_TILE_Q][WX_TILE_I]) {
     (void) w_unsigned;
-    vi acc[WX_TILE_Q][WX_TILE_I];
-    WX_UNROLL for (int q = 0; q < nq; q++) WX_UNROLL for (int v = 0; v < nv; v++) acc[q][v] = vi_zero();
+    wx_vi acc[WX_TILE_Q][WX_TILE_I];
+    WX_UNROLL for (int q = 0; q < nq; q++) WX_UNROLL for (int v = 0; v < nv; v++) acc[q][v] = wx_zeroi();
     for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 2) {
         fetch(w, nv * WX_LANES * 2);
         WX_UNROLL for (int v = 0; v < nv; v++) {
-            vi y = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *) (w + v * 2 * WX_LANES)));
+            wx_vi y = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *) (w + v * 2 * WX_LANES)));
             WX_UNROLL for (int q = 0; q < nq; q++)
-                acc[q][v] = vi_add(acc[q][v], _mm256_madd_epi16(y, vi_all(x[q * x_stride + s])));
+                acc[q][v] = wx_add_i32(acc[q][v], _mm256_madd_epi16(y, wx_set1i(x[q * x_stride + s])));
         }
     }
     WX_UNROLL for (int q = 0; q < nq; q++) WX_UNROLL for (int v = 0; v < nv; v++) sum[q][v] = acc[q][v];
@@ -123,27 +120,27 @@ typedef int32_t wx_v16 __attribute__((vector_size(64)));
 
 WX_INLINE void tile_i8(const int nq, const int nv, const int w_unsigned, const char * w,
                        int32_t steps, const int32_t * x, int64_t x_stride, int64_t plane,
-                       vi sum[WX_TILE_Q][WX_TILE_I]) {
+                       wx_vi sum[WX_TILE_Q][WX_TILE_I]) {
     wx_v16 high[WX_TILE_Q][WX_TILE_I], low[WX_TILE_Q][WX_TILE_I];
     WX_UNROLL for (int q = 0; q < nq; q++)
-        WX_UNROLL for (int v = 0; v < nv; v++) high[q][v] = low[q][v] = (wx_v16) vi_zero();
+        WX_UNROLL for (int v = 0; v < nv; v++) high[q][v] = low[q][v] = (wx_v16) wx_zeroi();
     for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 4) {
         fetch(w, nv * WX_LANES * 4);
-        vi y[WX_TILE_I];
-        WX_UNROLL for (int v = 0; v < nv; v++) y[v] = vi_load(w + v * 64);
+        wx_vi y[WX_TILE_I];
+        WX_UNROLL for (int v = 0; v < nv; v++) y[v] = wx_loadi(w + v * 64);
         WX_UNROLL for (int q = 0; q < nq; q++) {
-            vi a = vi_all(x[q * x_stride + s]), b = vi_all(x[q * x_stride + plane + s]);
+            wx_vi a = wx_set1i(x[q * x_stride + s]), b = wx_set1i(x[q * x_stride + plane + s]);
             WX_UNROLL for (int v = 0; v < nv; v++) {
-                high[q][v] = (wx_v16) (w_unsigned ? _mm512_dpbusd_epi32((vi) high[q][v], y[v], a)
-                                                  : _mm512_dpbusd_epi32((vi) high[q][v], a, y[v]));
-                low[q][v] = (wx_v16) (w_unsigned ? _mm512_dpbusd_epi32((vi) low[q][v], y[v], b)
-                                                 : _mm512_dpbusd_epi32((vi) low[q][v], b, y[v]));
+                high[q][v] = (wx_v16) (w_unsigned ? _mm512_dpbusd_epi32((wx_vi) high[q][v], y[v], a)
+                                                  : _mm512_dpbusd_epi32((wx_vi) high[q][v], a, y[v]));
+                low[q][v] = (wx_v16) (w_unsigned ? _mm512_dpbusd_epi32((wx_vi) low[q][v], y[v], b)
+                                                 : _mm512_dpbusd_epi32((wx_vi) low[q][v], b, y[v]));
             }
         }
     }
     WX_UNROLL for (int q = 0; q < nq; q++)
         WX_UNROLL for (int v = 0; v < nv; v++)
-            sum[q][v] = vi_add(_mm512_slli_epi32((vi) high[q][v], 8), (vi) low[q][v]);
+            sum[q][v] = wx_add_i32(_mm512_slli_epi32((wx_vi) high[q][v], 8), (wx_vi) low[q][v]);
 }
 #endif
 

@@ -14,8 +14,6 @@
 #define WX_TILE_Q8 3                            /* the same of Q8, which has two sums for an output */
 #define WX_COLUMNS (WX_PANEL / WX_LANES)
 
-#define WX_UNROLL _Pragma("GCC unroll 8")
-
 #if defined(WX_ISA_AVX2)
 #define WX_I8_BYTES 2                           /* of an activation of int8 products: s16 here, u8 otherwise */
 #else
