@@ -8,7 +8,13 @@ from typing import Any
 from bench.engines import OURS
 from bench.machine import Machine
 
-WEIGHT_BYTES = {"f32": 4, "exact": 2, "bf16": 2, "int8": 1}
+TOKEN_BYTES = {
+    "f32": (4, 4, 4),
+    "exact": (2, 2, 2),
+    "bf16": (1 + 2 / 32, 1, 1),
+    "int8": (1 + 2 / 32, 1, 1),
+}
+"""Bytes of a weight of the decoder's layers (8 bits have a scale of 16 per 32), of the logits, of a key or value."""
 ARITHMETIC = {"exact": "f32"}  # what multiplies the stored numbers, where that differs from them
 
 
@@ -22,9 +28,9 @@ def encoder_ops(h: Any) -> float:
 
 def token_bytes(h: Any, compute: str) -> float:
     """Bytes that one greedy token reads: weights, and keys and values of the window."""
-    d, n = h.n_text_state, WEIGHT_BYTES.get(compute, 2)
-    weights = 14 * d * d * h.n_text_layer + h.n_vocab * d
-    return float(n * (weights + 2 * h.n_audio_ctx * d * h.n_text_layer))
+    d, (layers, logits, keys) = h.n_text_state, TOKEN_BYTES.get(compute, (2, 2, 2))
+    window = 2 * h.n_audio_ctx * d * h.n_text_layer
+    return float(layers * 14 * d * d * h.n_text_layer + logits * h.n_vocab * d + keys * window)
 
 
 def lines(hparams: dict[str, Any], medians: Any, machine: Machine, compute: str) -> Iterator[str]:
