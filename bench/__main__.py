@@ -23,7 +23,7 @@ from typing import Any
 
 from bench import machine, report, roofline, sounds, suite
 from bench.engines import BATCH, OURS, Engine, all_engines
-from bench.measure import default_threads, load_warning
+from bench.measure import COMPUTE, at_least_one, default_threads, load_warning
 from tools.workers.client import WorkerError
 
 Rounds = dict[tuple[str, str], dict[str, list[float]]]
@@ -33,11 +33,11 @@ OUT = Path(__file__).resolve().parents[1] / "build" / "bench"
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--model", action="append", help="tiny.en, base, or both (default)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--rounds", type=at_least_one, default=5)
+    parser.add_argument("--threads", type=at_least_one, default=default_threads())
     parser.add_argument("--long", type=Path, help="16 kHz mono recording of 2 to 3 minutes (default: clips joined)")
     parser.add_argument("--no-long", action="store_true", help="leave the long recording out")
-    parser.add_argument("--compute", help="what whispyx computes with: auto, f32, bf16, int8, exact")
+    parser.add_argument("--compute", choices=COMPUTE, help="what whispyx computes with")
     parser.add_argument("--engines", nargs="+", metavar="NAME", help="run these alone, by the beginning of their names")
     parser.add_argument("--out", type=Path, default=OUT, help="folder for bench.json and bench.md (%(default)s)")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the result (needs matplotlib: the bench extra)")
@@ -45,7 +45,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--best", action="store_true", help="take the best of the rounds, not the median: for a machine that is busy"
     )
     parser.add_argument("--lock", type=Path, help="file to lock during each measurement, on a machine that is shared")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    names = [engine.name for engine in all_engines(sys.executable)]
+    for wanted in options.engines or ():
+        if not any(name.startswith(wanted) for name in names):
+            parser.error(f"no engine's name begins with {wanted!r}; there are: {', '.join(names)}")
+    return options
 
 
 class Runner:
@@ -101,8 +106,10 @@ class Runner:
         if ours is None:
             return
         tell(f"round {number + 1}, {model}, commands")
+        present = {engine.name for engine in self.engines}
         for name, command in suite.commands(self.setting, path).items():
-            self._command(name, model, command)
+            if name in present:
+                self._command(name, model, command)
         self.add(OURS, model, "busy neighbour", lambda: suite.busy_round(ours, model, self.setting))
         self.add(OURS, model, "batch of windows", lambda: self._batch(path))
         if model == next(iter(self.paths)):
@@ -164,6 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     if warning:
         print(warning, file=sys.stderr)
     from tests import data
+    from whispyx.errors import ModelError
     from whispyx.models import resolve
     from whispyx.plugins import load
 
@@ -181,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
                 given = machine.look(options.threads)
             hparams = hyperparameters(paths)
             runner.run()
-    except data.Unavailable as error:
+    except (data.Unavailable, ModelError) as error:
         print(error, file=sys.stderr)
         return 1
     tell("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import tempfile
@@ -17,6 +18,7 @@ from tools import peers
 from tools.workers import client
 
 LOADS = 6
+COMPUTE = ("auto", "f32", "bf16", "int8", "exact")
 Start = Callable[[], client.Worker]
 
 
@@ -86,6 +88,14 @@ def measure(start: Start, model: str, samples: str, params: dict[str, Any], flas
         peak_mib=peak / 1024,
         n_tokens=sum(len(segment["tokens"]) for segment in result["segments"]),
     )
+
+
+def at_least_one(text: str) -> int:
+    """Type of an argument that counts something."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
 
 
 def default_threads() -> int:

@@ -120,7 +120,8 @@ def text_lines(report: Report) -> list[str]:
                 for (engine, m, s), text in report.texts.items()
                 if (m, s) == (model, sound) and engine != OURS
             ]
-            lines.append(f"{model}, {sound}: of {len(ours)} words differ from ours: {', '.join(others)}")
+            if others:
+                lines.append(f"{model}, {sound}: of {len(ours)} words differ from ours: {', '.join(others)}")
     return lines
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from bench import sounds, suite
 from bench.engines import OURS, Session, all_engines
-from bench.measure import default_threads, load_warning
+from bench.measure import COMPUTE, at_least_one, default_threads, load_warning
 
 LENGTHS_S = (3, 11, 30, 60, 120)
 BEAMS = (1, 2, 3, 5, 8)
@@ -98,9 +98,9 @@ def table(rows: dict[str, list[Row]]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scaling", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--model", action="append", help="tiny.en, base, or both (default)")
-    parser.add_argument("--threads", type=int, default=default_threads(), help="the most threads")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--compute", help="auto, f32, bf16, int8, exact")
+    parser.add_argument("--threads", type=at_least_one, default=default_threads(), help="the most threads")
+    parser.add_argument("--rounds", type=at_least_one, default=3)
+    parser.add_argument("--compute", choices=COMPUTE)
     parser.add_argument("--lock", type=Path, help="file to lock during each measurement, on a machine that is shared")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
@@ -108,6 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     if warning:
         print(warning, file=sys.stderr)
     from tests import data
+    from whispyx.errors import ModelError
     from whispyx.models import resolve
 
     rows: dict[str, list[Row]] = {}
@@ -119,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
             )
             for model in options.model or ("tiny.en", "base"):
                 rows[model] = list(of_model(setting, model, str(resolve(model)), options.rounds))
-    except data.Unavailable as error:
+    except (data.Unavailable, ModelError) as error:
         print(error, file=sys.stderr)
         return 1
     if options.json:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from bench import sounds, suite
-from bench.measure import default_threads, load_warning
+from bench.measure import COMPUTE, at_least_one, default_threads, load_warning
 from tools.workers.client import FOLDER, Worker
 
 BEAMS = 5
@@ -98,10 +98,12 @@ def table(columns: dict[str, dict[str, float]]) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.stages", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--model", default="base", help="name or path (default: base)")
-    parser.add_argument("--compute", nargs="+", help="precisions (default: exact, unless --host, f32, bf16, int8)")
+    parser.add_argument(
+        "--compute", nargs="+", choices=COMPUTE, help="precisions (default: exact, unless --host, f32, bf16, int8)"
+    )
     parser.add_argument("--host", action="store_true", help="what a token costs beside the decoder's operations")
-    parser.add_argument("--threads", type=int, default=default_threads())
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=at_least_one, default=default_threads())
+    parser.add_argument("--rounds", type=at_least_one, default=5)
     parser.add_argument("--lock", type=Path, help="file to lock during each measurement, on a machine that is shared")
     options = parser.parse_args(arguments)
     if options.host and "exact" in (options.compute or ()):
@@ -111,11 +113,12 @@ def main(arguments: list[str] | None = None) -> int:
     if warning:
         print(warning, file=sys.stderr)
     from tests import data
+    from whispyx.errors import ModelError
     from whispyx.models import resolve
 
     try:
-        jfk = data.jfk_wav()
-    except data.Unavailable as error:
+        jfk, path = data.jfk_wav(), str(resolve(options.model))
+    except (data.Unavailable, ModelError) as error:
         print(error, file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +127,6 @@ def main(arguments: list[str] | None = None) -> int:
         setting = suite.Setting(
             sys.executable, options.threads, {"jfk": (str(samples), 11.0)}, jfk, lock=options.lock
         )  # fmt: skip
-        path = str(resolve(options.model))
         if options.host:
             print(f"{options.model}, jfk.wav, {options.threads} threads, best of {options.rounds}\n\n{HOST_HEADER}")
             for kind in options.compute:

@@ -426,7 +426,7 @@ def transcribe(
     if isinstance(model, Model):
         for name, value in (("backend", backend), ("encoder", encoder), ("compute", compute)):
             if value is not None:
-                raise TypeError(f"the model given has its {name} already: leave {name} out")
+                raise ParamsError(f"the model given has its {name} already: leave {name} out")
         return model.transcribe(audio, language, **keywords)
     with Model(model, backend, encoder=encoder, compute=compute) as opened:
         return opened.transcribe(audio, language, **keywords)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +17,7 @@ from tests.oracle.tiny_model import TinyModel, speechlike
 from whispyx._core import kernels as core
 from whispyx._core.context import Context
 from whispyx._core.state import State
+from whispyx.errors import BackendUnsupportedError, ModelError, ModelFormatError
 from whispyx.plugins import load
 
 SOUND = speechlike(3.0, seed=5)
@@ -69,3 +75,109 @@ def test_what_progress_raises_ends_the_reading() -> None:
 
     with pytest.raises(InterruptedError, match="enough"):
         Context.load(str(pair(RECIPES["f16"]).path), compute="bf16", progress=stop)
+
+
+@pytest.mark.parametrize("weight_type", ["q5_1", "q8_0", "f32"])
+def test_an_embedding_takes_two_bytes_a_number_unless_it_is_to_be_exact(weight_type: str) -> None:
+    """Quantised files are small because memory is short: what is kept beside the packed weights must be, too."""
+    recipe = recipe_of(weight_type, n_state=128)
+    n = recipe.n_vocab * recipe.n_state
+
+    def size(source: Any, compute: str) -> int:
+        with Context.load(source, compute=compute) as ctx:
+            return ctx.weight_bytes
+
+    half = str(pair(recipe_of("f16", n_state=128)).path)
+    source = str(pair(recipe).path)
+    for compute in "bf16", "int8":
+        assert size(source, compute) == size(half, compute)
+    assert size(source, "f32") - size(half, "f32") == 2 * n
+
+
+@pytest.mark.parametrize("compute", ["bf16", "exact"])
+def test_a_file_that_is_written_to_while_it_is_read_is_refused(compute: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(pair(RECIPES["f16"]).path.read_bytes())
+
+    def write(done: int, total: int) -> None:
+        with path.open("r+b") as file:
+            file.seek(-4, os.SEEK_END)
+            file.write(b"\0\0\0\0")
+        os.utime(path, ns=(1, 1))  # whatever the clock of the file system can tell apart
+
+    with pytest.raises(ModelFormatError, match="was written to"):
+        Context.load(str(path), compute=compute, progress=write)
+    with Context.load(str(path), compute=compute):
+        pass
+
+
+@pytest.mark.parametrize("compute", ["bf16", "exact"])
+def test_a_file_that_becomes_shorter_tells_where(compute: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(pair(recipe_of("f16", n_state=512)).path.read_bytes())
+
+    def cut(done: int, total: int) -> None:
+        if path.stat().st_size == total:
+            os.truncate(path, total // 8)
+
+    with pytest.raises(ModelFormatError, match=r"became shorter .* at offset \d+"):
+        Context.load(str(path), compute=compute, progress=cut)
+
+
+def test_a_network_that_the_kernels_do_not_know_is_computed_by_ggml() -> None:
+    recipe = TinyModel(n_state=520, n_head=1)
+    with Context.load(recipe.to_bytes(), compute="auto") as ctx:
+        assert ctx.compute == "exact"
+    with pytest.raises(BackendUnsupportedError, match="heads of 512"):
+        Context.load(recipe.to_bytes(), compute="int8")
+
+
+def test_models_come_through_pipes_and_reluctant_files(tmp_path: Path) -> None:
+    path = pair(RECIPES["f16"]).path
+    whole = results(str(path), "bf16")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(path.read_bytes()))
+    writer.start()
+    for found, expected in zip(results(str(pipe), "bf16"), whole, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    writer.join()
+
+    class Reluctant:
+        name = "slow.bin"
+
+        def __init__(self, fails: bool) -> None:
+            self.file, self.fails = path.open("rb"), fails
+
+        def read(self) -> bytes:
+            if self.fails:
+                raise OSError(5, "Input/output error")
+            return self.file.read(1 << 20)
+
+    for found, expected in zip(results(Reluctant(False), "bf16"), whole, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ModelError, match=r"reading slow\.bin failed"):
+        Context.load(Reluctant(True))
+    with pytest.raises(ModelFormatError, match="device"):
+        Context.load("/dev/zero")
+
+
+def test_ctrl_c_is_heard_between_two_pieces() -> None:
+    """Without a progress callback, too: the reading threads stop, and the interrupt arrives."""
+    code = (
+        "import os, signal, sys, threading, numpy\n"
+        "from whispyx.plugins import load; load()\n"
+        "from whispyx._core.context import Context\n"
+        "before = threading.active_count(), len(os.listdir('/proc/self/task'))\n"
+        "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.02)\n"
+        "try:\n"
+        "    for _ in range(1000): Context.load(sys.argv[1], compute='bf16')\n"
+        "except KeyboardInterrupt:\n"
+        "    after = threading.active_count(), len(os.listdir('/proc/self/task'))\n"
+        "    print('heard', before == after)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(pair(RECIPES["f16"]).path)], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "heard True", done.stderr

@@ -94,7 +94,7 @@ cdef class Context:
     cdef bint _load(self, Source opened, bint fallback, object progress) except -1:
         """Read the model. False: the first device cannot be used and is off the list; try again."""
         cdef Loaded loaded
-        first = self.device_list[0]
+        first, devices = self.device_list[0], self.device_list
         may_drop = fallback and first.kind in ("GPU", "IGPU")
         self.compute = self._choose(self.wanted)
         if self.compute != "exact":
@@ -107,6 +107,9 @@ cdef class Context:
             if may_drop:
                 self.new_state().close()    # is there room to work, too?
         except (BackendUnsupportedError, ComputeMemoryError, DeviceError) as error:
+            if self.wanted == "auto" and self.compute != "exact" and isinstance(error, BackendUnsupportedError):
+                self.wanted, self.device_list = "exact", devices    # a network that the kernels do not know
+                return False
             if not may_drop:
                 raise
             self.weights = None

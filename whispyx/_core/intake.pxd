@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint16_t
 
 from whispyx._core.kernels cimport wx_kernels, wx_matrix
 from whispyx._core.source cimport Source
@@ -10,6 +10,7 @@ cdef extern from *:
     #include "whispyx_kernels.h"
 
     typedef void (*wx_to_float)(const void *, float *, int64_t);
+    typedef void (*wx_to_half)(const float *, uint16_t *, int64_t);
 
     typedef struct wx_piece {
         long long offset;
@@ -20,6 +21,8 @@ cdef extern from *:
         int widen;
         char * keep;
         float * wide;
+        uint16_t * half;
+        wx_to_half to_half;
         int turn;
         const wx_matrix * m;
         int first, n_rows;
@@ -35,6 +38,8 @@ cdef extern from *:
         bint widen                  # numbers become f32 before anything else
         char * keep                 # where its bytes stay, or NULL
         float * wide                # where its numbers stay as f32, or NULL
+        uint16_t * half             # where its numbers stay as f16, or NULL
+        void (*to_half)(const float *, uint16_t *, int64_t) noexcept nogil
         int turn                    # channels of a convolution's row (channels, 3), which becomes (3, channels)
         const wx_matrix * m         # what it is packed into, or NULL
         int first, n_rows
@@ -52,6 +57,6 @@ cdef class Intake:
     cdef size_t most_bytes, most_numbers
     cdef int vector(self, long long offset, int type, size_t n, float * to, float factor) except -1
     cdef int rows(self, long long offset, int type, const wx_matrix * m, int first, int n_rows, float factor,
-                  int turn=*, char * keep=*, float * wide=*) except -1
+                  int turn=*, char * keep=*, float * wide=*, uint16_t * half=*) except -1
     cdef int _add(self, wx_piece piece, int type) except -1
     cdef int run(self, Source source, object progress) except -1

@@ -5,7 +5,8 @@ it into a buffer that stays in its cache, and packs it from there: both cost abo
 memory waiting.
 """
 
-from libc.stdint cimport int64_t
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint16_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
@@ -15,6 +16,7 @@ from whispyx._ggml.ggml cimport (
     GGML_TYPE_BF16,
     GGML_TYPE_F16,
     GGML_TYPE_F32,
+    ggml_fp32_to_fp16_row,
     ggml_get_type_traits,
     ggml_row_size,
     ggml_type,
@@ -27,7 +29,7 @@ cdef enum:
     MOST_THREADS = 4            # more than memory can feed
     PIECE_BYTES = 256 << 10     # of a file: with what is made of it, it fits into a core's second cache
     ROWS_PER_STEP = 64          # pieces begin at multiples of this many rows: panels of their own
-    PIECES_PER_TURN = 16        # between two reports of progress
+    PIECES_PER_TURN = 16        # between two reports of progress, and two looks for Ctrl-C
 
 cdef extern from *:
     """
@@ -44,6 +46,7 @@ cdef extern from *:
         int fd;                         /* -1: all of the file lies in memory */
         const char * memory;
         int failed;                     /* errno; -1: the file ended */
+        size_t failed_at;               /* the piece */
         size_t most_bytes, most_numbers;
     } wx_intake;
 
@@ -79,6 +82,7 @@ cdef extern from *:
             float * wide = p->wide ? p->wide : spare;
             if (p->to_float) p->to_float(raw, wide, p->n);
             else memcpy(wide, raw, (size_t) p->n * sizeof(float));
+            if (p->half) p->to_half(wide, p->half, p->n);
             if (!p->m && p->factor != 1.0f)
                 for (int64_t i = 0; i < p->n; i++) wide[i] *= p->factor;
             from = wide;
@@ -103,8 +107,10 @@ cdef extern from *:
             size_t mine = __atomic_fetch_add(&in->next, 1, __ATOMIC_RELAXED);
             if (mine >= in->n) return;
             int failed = wx_take_piece(in, &in->pieces[mine], reader->room);
-            if (failed) __atomic_store_n(&in->failed, failed, __ATOMIC_RELAXED);
-            else __atomic_fetch_add(&in->done, in->pieces[mine].n_bytes, __ATOMIC_RELAXED);
+            if (failed) {
+                in->failed_at = mine;   /* of several threads one is enough to tell */
+                __atomic_store_n(&in->failed, failed, __ATOMIC_RELEASE);
+            } else __atomic_fetch_add(&in->done, in->pieces[mine].n_bytes, __ATOMIC_RELAXED);
         }
     }
 
@@ -136,6 +142,7 @@ cdef extern from *:
         int fd
         const char * memory
         int failed
+        size_t failed_at
         size_t most_bytes
         size_t most_numbers
 
@@ -177,8 +184,8 @@ cdef class Intake:
         return self._add(piece, type)
 
     cdef int rows(self, long long offset, int type, const wx_matrix * m, int first, int n_rows, float factor,
-                  int turn=0, char * keep=NULL, float * wide=NULL) except -1:
-        """Note rows of a matrix: what of the file is packed, and also kept as it is, or as f32, where that is asked."""
+                  int turn=0, char * keep=NULL, float * wide=NULL, uint16_t * half=NULL) except -1:
+        """Note rows of a matrix: they are packed, and also kept as they are, as f32 or as f16, where that is asked."""
         cdef size_t row_bytes = ggml_row_size(<ggml_type>type, m.n_in)
         cdef int at = 0, step = ROWS_PER_STEP * max(<size_t>1, PIECE_BYTES // (ROWS_PER_STEP * row_bytes))
         cdef int n
@@ -192,8 +199,10 @@ cdef class Intake:
                 piece.keep = keep + at * row_bytes
             if wide != NULL:
                 piece.wide = wide + <size_t>at * m.n_in
+            if half != NULL:
+                piece.half, piece.to_half = half + <size_t>at * m.n_in, ggml_fp32_to_fp16_row
             piece.src_type = source_type(type)
-            piece.widen = turn or wide != NULL or piece.src_type < 0
+            piece.widen = turn or wide != NULL or half != NULL or piece.src_type < 0
             self._add(piece, type)
             at += n
         return 0
@@ -221,7 +230,6 @@ cdef class Intake:
     cdef int run(self, Source source, object progress) except -1:
         """Read everything; `progress` is told how many bytes of the file are done, and how many it has."""
         cdef int n_threads = min(MOST_THREADS, usable_cores(), max(<size_t>1, self.n_pieces)), i
-        cdef size_t most = PIECES_PER_TURN if progress is not None else <size_t>-1
         cdef size_t room = self.most_bytes + 2 * self.most_numbers * sizeof(float) + 64
         cdef wx_reader * readers = <wx_reader *>calloc(n_threads, sizeof(wx_reader))
         cdef char * rooms = <char *>calloc(n_threads, room)
@@ -240,14 +248,15 @@ cdef class Intake:
             try:
                 while not wx_all_taken(&intake):
                     with nogil:
-                        wx_take_pieces(&readers[0], most)
+                        wx_take_pieces(&readers[0], PIECES_PER_TURN)
+                    PyErr_CheckSignals()
                     if progress is not None:
                         progress(source.size - <long long>(self.n_bytes - wx_bytes_done(&intake)), source.size)
             finally:
                 with nogil:
                     wx_stop_reading(&intake)
                     wx_join_readers(readers, n_threads)
-            source.check_read(intake.failed)
+            source.check_read(intake.failed, self.pieces[intake.failed_at].offset if intake.failed else 0)
             source.seek(source.size)
             if progress is not None:
                 progress(source.size, source.size)

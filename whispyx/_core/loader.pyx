@@ -431,9 +431,11 @@ cdef Loaded load(Source source, list devices, object progress, object encoder, s
         records = [record for record in records if not record.name.startswith(ENCODER)]
     if records and compute != "exact":
         loaded.weights = read_packed(source, records, loaded.hparams, compute, progress)
+        source.check_unchanged()
     elif records:
         loaded.weights = place(source, records, devices, loaded.fallbacks)
         read_data(source, records, loaded.weights, progress)
+        source.check_unchanged()
         loaded.weights.bind(loaded.hparams)
     loaded.filters = filters_of(filters, loaded.hparams)
     if records and progress is not None and source.pos < source.size:

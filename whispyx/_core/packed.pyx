@@ -5,13 +5,14 @@ all layers for the encoder's output. Queries carry the factor d^-1/2 of attentio
 """
 
 from libc.math cimport sqrtf
-from libc.stdint cimport int32_t, uintptr_t
+from libc.stdint cimport int32_t, uint16_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
 from whispyx._core.hparams cimport HParams
 from whispyx._core.intake cimport Intake, source_type
 from whispyx._core.kernels cimport (
     WX_BF16,
+    WX_F16,
     WX_F32,
     WX_I8,
     WX_Q8,
@@ -21,7 +22,7 @@ from whispyx._core.kernels cimport (
     wx_matrix,
     wx_norm,
 )
-from whispyx._ggml.ggml cimport ggml_row_size, ggml_type
+from whispyx._ggml.ggml cimport GGML_TYPE_F32, ggml_type
 
 from whispyx.errors import BackendUnsupportedError, ModelFormatError
 
@@ -44,6 +45,11 @@ PLANS = {
 EMBEDDING = "decoder.token_embedding.weight"
 
 
+cdef bint fits(HParams hp) noexcept:
+    """Whether the kernels know heads of this size."""
+    return hp.n_text_state <= LARGEST_HEAD * min(hp.n_audio_head, hp.n_text_head)
+
+
 cdef class Packed:
     """Packed weights. Read-only once every tensor has been taken."""
 
@@ -54,7 +60,7 @@ cdef class Packed:
         self.table = table()
         if self.table == NULL:
             raise BackendUnsupportedError(f"compute={compute!r} needs the kernels, and there are none for this machine")
-        if s > LARGEST_HEAD * min(hp.n_audio_head, hp.n_text_head):
+        if not fits(hp):
             raise BackendUnsupportedError(
                 f"the kernels know heads of {LARGEST_HEAD} numbers at most: use compute='exact'")
         self.kernels, self.compute = (<bytes>self.table.name).decode(), compute
@@ -268,11 +274,16 @@ cdef class Packed:
 
     cdef int _take_embedding(self, int type, size_t n) except -1:
         """The embedding is read row by row, as it is in the file; packed it is the output projection."""
-        cdef bint kept = source_type(type) >= 0
-        cdef Memory room = Memory.create(ggml_row_size(<ggml_type>type, n) if kept else n * sizeof(float),
-                                         "the weights")
+        cdef bint exact = self.compute == "f32"
+        cdef bint kept = source_type(type) in (WX_F16, WX_BF16) or (exact and type == GGML_TYPE_F32)
+        cdef bint wide = exact and not kept
+        cdef Memory room
+        # What is neither as short as f16 nor to be exact is kept as f16: only the rows of tokens are read of it, and of
+        # the logits that are computed again.
+        self.model.d_te_type = source_type(type) if kept else WX_F32 if wide else WX_F16
+        room = Memory.create(n * (sizeof(float) if self.model.d_te_type == WX_F32 else 2), "the weights")
         self.blocks.append(room)
         self.model.d_te = room.ptr
-        self.model.d_te_type = source_type(type) if kept else WX_F32
         return self.intake.rows(self.at, type, &self.model.logits, 0, self.model.n_vocab, 1.0, 0,
-                                room.ptr if kept else NULL, NULL if kept else <float *>room.ptr)
+                                room.ptr if kept else NULL, <float *>room.ptr if wide else NULL,
+                                NULL if kept or wide else <uint16_t *>room.ptr)

@@ -9,5 +9,6 @@ cdef class Source:
     cdef int i32(self, str what) except? -1
     cdef int descriptor(self) noexcept
     cdef const char * memory(self) noexcept
-    cdef int check_read(self, int failed) except -1
+    cdef int check_read(self, int failed, long long offset) except -1
+    cdef int check_unchanged(self) except -1
     cdef void close(self) noexcept

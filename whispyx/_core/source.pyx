@@ -4,8 +4,10 @@ Every read states what it is for; one that runs past the end raises ModelFormatE
 """
 
 import os
+import stat
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
@@ -18,6 +20,7 @@ from whispyx.errors import ModelError, ModelFormatError, ModelNotFoundError
 cdef enum:
     AHEAD_BYTES = 65536
     AHEAD_LEAST = 512
+    PART_BYTES = 8 << 20
 
 
 cdef class Source:
@@ -62,12 +65,16 @@ cdef class Source:
         """All bytes where they lie in memory, else NULL."""
         return NULL
 
-    cdef int check_read(self, int failed) except -1:
-        """Raise where reading failed: with this errno, or with -1 where the file ended."""
+    cdef int check_read(self, int failed, long long offset) except -1:
+        """Raise where reading what begins at `offset` failed: with this errno, or with -1 where the file ended."""
         if failed > 0:
-            raise ModelError(f"reading {self.name} failed: {os.strerror(failed)}")
+            raise ModelError(f"reading {self.name} at offset {offset} failed: {os.strerror(failed)}")
         if failed:
-            raise ModelFormatError(f"{self.name} became shorter while it was read")
+            raise ModelFormatError(f"{self.name} became shorter while it was read at offset {offset}")
+        return 0
+
+    cdef int check_unchanged(self) except -1:
+        """Raise where a file was written to while it was read: what was read is neither the old nor the new one."""
         return 0
 
     cdef void close(self) noexcept:
@@ -77,6 +84,7 @@ cdef class Source:
 cdef class FileSource(Source):
     # The vocabulary is 50,000 tiny fields: small reads come from a buffer, large ones go straight to their place.
     cdef int fd
+    cdef long long changed              # when it was written to last, in ns
     cdef char * ahead
     # The headers of tensors lie far apart: after a seek little is read ahead, then twice as much each time.
     cdef size_t ahead_at, ahead_size        # next unread byte of the buffer, bytes in it
@@ -93,9 +101,12 @@ cdef class FileSource(Source):
         self.name = path
         try:
             self.fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            if os.path.isdir(path):
+            found = os.fstat(self.fd)
+            if stat.S_ISDIR(found.st_mode):
                 raise ModelFormatError(f"{path} is a folder, not a model file")
-            self.size = os.fstat(self.fd).st_size
+            if not stat.S_ISREG(found.st_mode):
+                raise ModelFormatError(f"{path} is a device, not a model file")
+            self.size, self.changed = found.st_size, found.st_mtime_ns
         except (FileNotFoundError, UnicodeError):
             raise ModelNotFoundError(f"there is no model file {path!r}") from None
         except ModelError:
@@ -125,17 +136,22 @@ cdef class FileSource(Source):
         cdef size_t done = 0
         cdef Py_ssize_t got
         cdef int failed = 0
-        with nogil:
-            while done < n:
-                got = posix_read(self.fd, <char *>out + done, n - done)
-                if got > 0:
-                    done += got
-                elif got == 0:
-                    break
-                elif errno != EINTR:
-                    failed = errno
-                    break
-        return self.check_read(failed if failed or done == n else -1)
+        while done < n:
+            with nogil:
+                got = posix_read(self.fd, <char *>out + done, min(n - done, <size_t>PART_BYTES))
+                failed = errno if got < 0 else 0
+            if got > 0:
+                done += got
+            elif got == 0 or failed != EINTR:
+                break
+            PyErr_CheckSignals()        # one part at a time: Ctrl-C is heard on a slow disk, too
+        return self.check_read(failed if failed or done == n else -1, self.pos)
+
+    cdef int check_unchanged(self) except -1:
+        found = os.fstat(self.fd)
+        if found.st_size != self.size or found.st_mtime_ns != self.changed:
+            raise ModelFormatError(f"{self.name} was written to while it was read: load it again")
+        return 0
 
     cdef int descriptor(self) noexcept:
         return self.fd
@@ -188,15 +204,38 @@ cdef class MemorySource(Source):
         self.close()
 
 
+def is_pipe(path) -> bool:
+    """Whether a path leads to a pipe, which has no size and can be read once."""
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False            # whoever opens it tells
+
+
+def read_all(file, name: str) -> bytes:
+    """Read a file object to its end, however little it gives at a time."""
+    parts = []
+    try:
+        while part := file.read():
+            if not isinstance(part, (bytes, bytearray)):
+                raise TypeError("a model file object must be opened in binary mode")
+            parts.append(part)
+    except OSError as error:
+        raise ModelError(f"reading {name} failed: {error}") from error
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def open_source(source) -> Source:
     """Open a path, a bytes-like object or a binary file object (read to its end) as a Source."""
     if isinstance(source, (str, os.PathLike)):
-        return FileSource(os.fspath(source))
+        path = os.fspath(source)
+        if is_pipe(path):
+            with open(path, "rb") as pipe:
+                return open_source(pipe)
+        return FileSource(path)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return MemorySource(source)
     if hasattr(source, "read"):
-        data = source.read()
-        if not isinstance(data, (bytes, bytearray)):
-            raise TypeError("a model file object must be opened in binary mode")
-        return MemorySource(data, str(getattr(source, "name", "the model file object")))
+        name = str(getattr(source, "name", "the model file object"))
+        return MemorySource(read_all(source, name), name)
     raise TypeError(f"a model is a path, bytes or a binary file object, not {type(source).__name__}")

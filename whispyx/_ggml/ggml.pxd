@@ -1,6 +1,6 @@
 # Declarations from ggml.h, names and order as there; only what whispyx uses.
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t
 
 cdef extern from "ggml.h" nogil:
     const int GGML_MAX_DIMS
@@ -88,6 +88,9 @@ cdef extern from "ggml.h" nogil:
     ggml_tensor * ggml_graph_node(ggml_cgraph * cgraph, int i)
 
     const char * ggml_version()
+
+    ctypedef uint16_t ggml_fp16_t
+    void ggml_fp32_to_fp16_row(const float * x, ggml_fp16_t * y, int64_t n)
 
     int64_t ggml_time_us()
 
