@@ -361,7 +361,7 @@ def test_the_short_way_leaves_a_given_model_open(install: Install) -> None:
     model = Model("fake")
     assert whispyx.transcribe(SPEECH, model).text == "Hello."
     assert not model.closed
-    with pytest.raises(TypeError, match="backend"):
+    with pytest.raises(ParamsError, match="backend"):
         whispyx.transcribe(SPEECH, model, backend="cpu")
 
 
