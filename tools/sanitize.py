@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -21,16 +20,20 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from tools.build.compiling import program  # noqa: E402
+
 SETS: Final = ("avx2", "avx512", "avx512-bf16")
 REPORT: Final = re.compile(r": runtime error: |==ERROR: \w+Sanitizer")
 
 
 def compile_kernels(folder: Path, sets: Iterable[str], compiler: str) -> Path:
     """Compile kernels with the sanitizers; return the folder that holds these libraries and no others."""
-    cmake = shutil.which("cmake", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))
-    if cmake is None:
-        raise SystemExit("sanitize: there is no cmake; it comes with pip install -e '.[build]'")
-    configure = [cmake, "-S", str(ROOT / "backends/kernels"), "-B", str(folder)]
+    cmake, ninja = program("cmake"), program("ninja")
+    if cmake is None or ninja is None:
+        raise SystemExit("sanitize: cmake and ninja are needed; they come with pip install -e '.[build]'")
+    configure = [cmake, "-S", str(ROOT / "backends/kernels"), "-B", str(folder), "-G", "Ninja"]
+    configure += [f"-DCMAKE_MAKE_PROGRAM={ninja}"]
     configure += [f"-DCMAKE_C_COMPILER={compiler}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DWX_SANITIZE=ON"]
     targets = [f"whispyx-kernels-{name}" for name in sets]
     jobs = str(len(os.sched_getaffinity(0)))
