@@ -181,14 +181,19 @@ class Ct2File:
             raise self.error(f"the file became shorter while {variable.name!r} was read")
         return values
 
-    def _scale(self, variable: Variable) -> npt.NDArray[np.float32]:
-        """Return what quantised values were multiplied with: one number, or one per row, as a flat array."""
+    def scale_of(self, variable: Variable) -> Variable:
+        """Return where the factors of a quantised variable lie: one number, or one per row."""
         scale = self[variable.name + "_scale"]
         if scale.dtype.kind != "f" or scale.n_elements not in (1, variable.rows):
             raise self.error(
                 f"{scale.name!r} should hold 1 or {variable.rows} factors, "
                 f"but is {scale.type_name} of shape {scale.shape}"
             )
+        return scale
+
+    def _scale(self, variable: Variable) -> npt.NDArray[np.float32]:
+        """Return what quantised values were multiplied with: one number, or one per row, as a flat array."""
+        scale = self.scale_of(variable)
         values = self._raw(scale, 0, scale.rows).astype(np.float32)
         if not np.all(np.isfinite(values)) or np.any(values == 0):
             raise self.error(f"{scale.name!r} holds a factor that is zero or not finite")

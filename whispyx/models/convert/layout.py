@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from .ct2 import Ct2File
 
-__all__ = ["Settings", "TensorPlan", "plan_tensors", "read_settings"]
+__all__ = ["Settings", "TensorPlan", "all_tensors", "plan_tensors", "read_any_settings", "read_settings"]
 
 Role = Literal["matrix", "conv", "plain"]
 
@@ -76,7 +76,17 @@ def _shape(model: Ct2File, name: str, rank: int) -> tuple[int, ...]:
 
 
 def read_settings(model: Ct2File) -> Settings:
-    """Derive the hyperparameters from tensor shapes, and refuse what the ggml layout cannot express."""
+    """Derive the hyperparameters, and refuse what the ggml layout cannot express."""
+    settings = read_any_settings(model)
+    if settings.n_vocab not in _EOT:
+        raise model.error(
+            f"a vocabulary of {settings.n_vocab} tokens is not Whisper's (expected one of {sorted(_EOT)})"
+        )
+    return settings
+
+
+def read_any_settings(model: Ct2File) -> Settings:
+    """Derive the hyperparameters from tensor shapes, whatever the number of tokens; refuse other networks."""
     n_vocab, n_text_state = _shape(model, "decoder/embeddings/weight", 2)
     n_audio_ctx, n_audio_state = _shape(model, "encoder/position_encodings/encodings", 2)
     n_text_ctx, _ = _shape(model, "decoder/position_encodings/encodings", 2)
@@ -93,8 +103,6 @@ def read_settings(model: Ct2File) -> Settings:
         n_text_layer=_count_layers(model, "decoder"),
         n_mels=n_mels,
     )
-    if n_vocab not in _EOT:
-        raise model.error(f"a vocabulary of {n_vocab} tokens is not Whisper's (expected one of {sorted(_EOT)})")
     if n_mels not in (80, 128):
         raise model.error(f"{n_mels} mel bands are not Whisper's (expected 80 or 128)")
     if n_audio_state != n_text_state:
@@ -154,7 +162,8 @@ def _positions(side: str, n_ctx: int, width: int) -> TensorPlan:
     return TensorPlan(f"{side}.positional_embedding", shape, "plain", f"{side}/position_encodings/encodings", shape)
 
 
-def _all_tensors(settings: Settings) -> Iterator[TensorPlan]:
+def all_tensors(settings: Settings) -> Iterator[TensorPlan]:
+    """Yield every tensor of a model of these settings, in the order of whisper.cpp's files."""
     width = settings.n_audio_state
     yield _positions("encoder", settings.n_audio_ctx, width)
     for number, n_in in ((1, settings.n_mels), (2, width)):
@@ -174,7 +183,7 @@ def _all_tensors(settings: Settings) -> Iterator[TensorPlan]:
 
 def plan_tensors(model: Ct2File, settings: Settings) -> list[TensorPlan]:
     """List every tensor to write, in file order, after checking that each source has the shape it must have."""
-    plans = list(_all_tensors(settings))
+    plans = list(all_tensors(settings))
     for plan in plans:
         found = model[plan.source].shape
         if found != plan.source_shape:
