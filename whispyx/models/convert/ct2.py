@@ -23,6 +23,7 @@ VERSION: Final = 6
 SPEC: Final = "WhisperSpec"
 _MAX_VARIABLES: Final = 100_000
 _MAX_RANK: Final = 8
+_MAX_NAME_BYTES: Final = 256
 _BLOCK_BYTES: Final = 4 << 20  # of float32: small enough to stay in cache, large enough to keep the disk busy
 
 _TYPES: Final[dict[int, tuple[str, np.dtype[Any]]]] = {
@@ -103,6 +104,8 @@ class Ct2File:
 
     def _text(self, what: str) -> str:
         (length,) = self._numbers("H", what)
+        if length > _MAX_NAME_BYTES:
+            raise self.error(f"{what} has {length} bytes; at most {_MAX_NAME_BYTES} can be meant")
         raw = self._take(length, what)
         if not raw.endswith(b"\0"):
             raise self.error(f"{what} is not a terminated string")

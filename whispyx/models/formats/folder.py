@@ -50,7 +50,7 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+        self.path = os.fsdecode(path)
         try:
             if not os.path.isdir(self.path):
                 raise ModelNotFoundError(f"there is no folder {self.path!r}")

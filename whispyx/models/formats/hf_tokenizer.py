@@ -201,7 +201,7 @@ def make_vocabulary(texts: Texts, n_vocab: int, hints: Mapping[str, int] | None 
     named = {number: text for number, text in (texts.plain | texts.added).items() if number < n_vocab}
     ids = {named[number]: number for number in sorted(named, reverse=True)}  # of two ids the lower one
     for text, number in (hints or {}).items():
-        if text not in ids and 0 <= number < n_vocab and number not in named:
+        if _is_special(text) and text not in ids and 0 <= number < n_vocab and number not in named:
             ids[text] = number
             named[number] = text
     special = _special_ids(texts, ids, n_vocab)
@@ -253,7 +253,7 @@ def _check_special(texts: Texts, special: Mapping[str, int], ids: Mapping[str, i
     """What the recogniser relies on: end of text first, timestamps last, in order, and nothing twice."""
     if len(set(special.values())) != len(special):
         raise ModelFormatError(f"{texts.name}: two special tokens share an id: {dict(special)}")
-    for name, number in special.items():
+    for name, number in sorted(special.items(), key=lambda item: item[0] == "eot"):  # that is the bound: it comes last
         if not special["eot"] <= number <= special["beg"]:
             raise ModelFormatError(
                 f"{texts.name}: the token {_SPECIAL[name][0]} has the id {number}; special tokens lie between "

@@ -65,9 +65,10 @@ def read_header(blob: Blob, number: int = 0) -> tuple[dict[str, Entry], dict[str
         The file is cut or something else; an entry is malformed or has an unknown type; sizes contradict each other;
         ranges overlap or leave a gap, or do not end with the file.
     """
-    refuse_other_things(blob)
-    length = int.from_bytes(blob.read(0, 8, "the length of the header"), "little")
-    if length > MAX_HEADER_BYTES:
+    length = int.from_bytes(blob.read(0, min(blob.size, 8), "the length of the header"), "little")
+    if blob.size < 8 or length > MAX_HEADER_BYTES:  # else the length itself may read like "<"
+        refuse_other_things(blob)
+        blob.read(0, 8, "the length of the header")
         raise ModelFormatError(
             f"{blob.name}: a header of {length} bytes is announced at offset 0; at most {MAX_HEADER_BYTES} can be "
             "meant in a safetensors file of a Whisper model"
@@ -113,7 +114,7 @@ def _entry(key: str, value: Any, name: str, number: int, start: int) -> Entry:
         raise wrong(f"has the data_offsets {shown(offsets)}, which are no range")
     n_bits = math.prod(shape) * _BITS[dtype]
     if n_bits != 8 * (end - begin):
-        raise wrong(f"has {end - begin} bytes; {dtype} of shape {shape} has {n_bits / 8:.10g}")
+        raise wrong(f"has {end - begin} bytes; {dtype} of shape {shape} has {n_bits} bits")
     return Entry(key, dtype, tuple(shape), number, start + begin, end - begin)
 
 

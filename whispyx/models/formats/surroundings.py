@@ -95,10 +95,10 @@ def read_card(folder: Folder) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     if folder.has("README.md"):
         head = folder.head("README.md", _HEAD_BYTES).decode("utf-8", "replace")
-        match = re.match(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*$", head, re.DOTALL | re.MULTILINE)
+        match = re.match(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", head, re.DOTALL | re.MULTILINE)
         key = ""
         for line in match[1].splitlines() if match else ():
-            if pair := re.match(r"([A-Za-z_]+):(?:[ \t]+(.*))?$", line):
+            if pair := re.match(r"([\w-]+):(?:[ \t]+(.*))?$", line):
                 key, value = pair[1], (pair[2] or "").strip()
                 values = value[1:-1].split(",") if value.startswith("[") and value.endswith("]") else [value]
                 found[key] = values
