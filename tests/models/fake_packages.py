@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from whispyx.models.packages import Distribution, ModelPackage
+from whispyx.models.names import Distribution, ModelPackage
 
 from .ct2_maker import random_model, write_folder
 

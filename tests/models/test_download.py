@@ -16,6 +16,7 @@ import pytest
 
 from whispyx.errors import ModelError
 from whispyx.models import download as download_module
+from whispyx.models import request as request_module
 from whispyx.models.download import download
 
 from .file_server import MODEL, Behaviour, serving
@@ -165,7 +166,7 @@ def test_no_server_at_all_is_an_error_at_once(tmp_path: Path, hub: Behaviour) ->
 
 
 def test_a_silent_server_is_given_up(tmp_path: Path, hub: Behaviour, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download_module, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(request_module, "TIMEOUT_S", 0.3)
     hub.pause_after = 1000
     with serving(hub) as url, pytest.raises(ModelError, match="timed out"):
         fetch(url, tmp_path / "out")
@@ -191,9 +192,9 @@ def test_a_full_disk_is_said_before_anything_is_written(
 
 
 def test_a_redirect_from_https_to_http_is_refused() -> None:
-    handler = download_module._Redirects()
+    handler = request_module._Redirects()
     request = urllib.request.Request("https://hub.example/model.bin")
-    with pytest.raises(download_module.DownloadError, match="from HTTPS"):
+    with pytest.raises(request_module.DownloadError, match="from HTTPS"):
         handler.redirect_request(request, BytesIO(), 302, "Found", Message(), "http://cdn.example/model.bin")
 
 

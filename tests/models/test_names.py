@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from whispyx.errors import ModelNotFoundError
@@ -21,6 +23,44 @@ def test_aliases_lead_to_models() -> None:
     assert {name: find(name).name for name in ALIASES} == {"large": "large-v3", "turbo": "large-v3-turbo"}
 
 
+def test_no_name_stands_for_two_models() -> None:
+    names = [*MODELS, *(alias for model in MODELS.values() for alias in model.aliases)]
+    assert len(names) == len(set(names))
+    assert len({model.file_name for model in MODELS.values()}) == len(MODELS)
+    checksums = [model.sha1 for model in MODELS.values() if model.sha1 is not None]
+    assert len(checksums) == len(set(checksums))
+    assert all(re.fullmatch("[0-9a-f]{40}", checksum) for checksum in checksums)
+
+
+# Width and layers of the encoder and the decoder (the Whisper paper, table 1; distil-whisper's model cards).
+SHAPES = {
+    "tiny": (384, 4, 4),
+    "base": (512, 6, 6),
+    "small": (768, 12, 12),
+    "medium": (1024, 24, 24),
+    "large": (1280, 32, 32),
+    "turbo": (1280, 32, 4),
+    "distil-small": (768, 12, 4),
+    "distil-medium": (1024, 24, 2),
+    "distil-large": (1280, 32, 2),
+}
+BITS = {"q5_0": 22 * 8 / 32, "q5_1": 24 * 8 / 32, "q8_0": 34 * 8 / 32}  # bytes of a block of 32 weights
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_size_of_a_model_follows_from_its_shape(name: str) -> None:
+    kind = next(part for part in ("turbo", *sorted(SHAPES, key=len, reverse=True)) if part in name)
+    width, n_encoder, n_decoder = SHAPES[kind]
+    n_mels = 128 if "v3" in name else 80
+    matrices = n_encoder * 12 * width**2 + n_decoder * 16 * width**2 + 51865 * width
+    convolutions = 3 * n_mels * width + 3 * width**2
+    vectors = (1500 + 448) * width + n_encoder * 12 * width + n_decoder * 17 * width + 6 * width
+    vocabulary, filters = 480_000, n_mels * 201 * 4
+    bits = next((bits for ending, bits in BITS.items() if name.endswith(ending)), 16)
+    size = matrices * bits / 8 + convolutions * 2 + vectors * 4 + vocabulary + filters
+    assert round(size / 1e6) == pytest.approx(MODELS[name].megabytes, abs=1)
+
+
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [("tiny-en", "tiny.en"), ("Base", "base"), ("large_v3", "large-v3"), ("ggml-small", "small"), ("mediun", "medium")],
@@ -31,7 +71,7 @@ def test_a_near_miss_names_the_closest_models(wrong: str, right: str) -> None:
 
 
 def test_a_wild_guess_lists_the_known_names() -> None:
-    with pytest.raises(ModelNotFoundError, match=r"known names: tiny, tiny\.en, base"):
+    with pytest.raises(ModelNotFoundError, match=r"known names: tiny, tiny-q5_1, .*, distil-large-v3\.5"):
         find("xyzzy")
 
 

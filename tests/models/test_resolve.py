@@ -6,15 +6,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.oracle.reader import read_model
 from whispyx.errors import ModelError, ModelNotFoundError, ParamsError
+from whispyx.models import MODELS, resolve
 from whispyx.models import pip as pip_module
-from whispyx.models import resolve, sources
-from whispyx.models.packages import ModelPackage
+from whispyx.models.names import ModelPackage
 
 from .fake_packages import make_wheel, two_part_model
 from .file_server import MODEL, Behaviour, serving
@@ -34,9 +35,9 @@ def wheels(tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPackage:
-    """The only packaged model is a tiny one, called tiny.en."""
+    """The model in the packages of tiny.en is a tiny one."""
     package, _ = two_part_model(tmp_path / "ct2")
-    monkeypatch.setattr(sources, "MODEL_PACKAGES", {"tiny.en": package})
+    monkeypatch.setitem(MODELS, "tiny.en", replace(MODELS["tiny.en"], package=package))
     return package
 
 
@@ -189,7 +190,7 @@ def test_without_pip_the_hub_is_asked(
             resolve("tiny.en")  # its published checksum cannot fit what the test serves
         assert "pip is not installed" in str(caught.value)
         assert "not the published one" in str(caught.value)
-        assert resolve("tiny.en-q5_1").read_bytes() == MODEL
+        assert resolve("distil-small.en").read_bytes() == MODEL
 
 
 def test_pip_that_does_not_end_is_ended(
@@ -228,11 +229,11 @@ def damage(path: Path) -> None:
 def test_a_damaged_model_is_fetched_again(empty_cache: Path, hub: Behaviour, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(hub) as url:
         monkeypatch.setenv("WHISPYX_HUB", url)
-        path = resolve("base-q5_1")
+        path = resolve("distil-small.en")
         damage(path)
-        assert resolve("base-q5_1").read_bytes() == MODEL
+        assert resolve("distil-small.en").read_bytes() == MODEL
         path.write_bytes(MODEL[:-5])
-        assert resolve("base-q5_1").read_bytes() == MODEL
+        assert resolve("distil-small.en").read_bytes() == MODEL
     assert len(hub.log) == 3
 
 
@@ -241,11 +242,11 @@ def test_a_damaged_model_is_an_error_where_it_cannot_be_fetched(
 ) -> None:
     with serving(hub) as url:
         monkeypatch.setenv("WHISPYX_HUB", url)
-        path = resolve("base-q5_1")
+        path = resolve("distil-small.en")
     damage(path)
     monkeypatch.setenv("WHISPYX_OFFLINE", "1")
     with pytest.raises(ModelError, match="is damaged: its checksum"):
-        resolve("base-q5_1")
+        resolve("distil-small.en")
 
 
 def test_a_model_in_a_folder_that_cannot_be_written_is_used(
@@ -253,16 +254,16 @@ def test_a_model_in_a_folder_that_cannot_be_written_is_used(
 ) -> None:
     with serving(hub) as url:
         monkeypatch.setenv("WHISPYX_HUB", url)
-        path = resolve("base-q5_1")
+        path = resolve("distil-small.en")
     folder = path.parent
     folder.chmod(0o555)
     try:
-        assert resolve("base-q5_1") == path
+        assert resolve("distil-small.en") == path
     finally:
         folder.chmod(0o755)
 
 
-CHILD = "import sys; from whispyx.models import resolve; print(resolve('base-q5_1'))"
+CHILD = "import sys; from whispyx.models import resolve; print(resolve('distil-small.en'))"
 
 
 def test_processes_that_want_the_same_model_fetch_it_once(
@@ -276,7 +277,7 @@ def test_processes_that_want_the_same_model_fetch_it_once(
             for _ in range(3)
         ]
         outputs = [child.communicate(timeout=60)[0].strip() for child in children]
-    assert outputs == [str(empty_cache / "models" / "ggml-base-q5_1.bin")] * 3
+    assert outputs == [str(empty_cache / "models" / "ggml-distil-small.en.bin")] * 3
     assert len(hub.log) == 1
 
 

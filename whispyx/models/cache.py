@@ -10,16 +10,32 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from whispyx.errors import ModelError
 
-__all__ = ["Record", "cache_root", "check_cached", "locked", "remember", "sha256_of", "workspace"]
+from .progress import Progress
+
+__all__ = [
+    "Record",
+    "cache_root",
+    "check_cached",
+    "distrust",
+    "locked",
+    "recall",
+    "record_path",
+    "remember",
+    "sha256_of",
+    "work_path",
+    "workspace",
+]
 
 log = logging.getLogger("whispyx.models")
 
+DISTRUSTED: Final = 0
+"""Time in the record of a file whose bytes were found to be others: no file has it."""
 _LOCKS: Final = ".locks"
 _POLL_S: Final = 1.0
 _SILENCE_S: Final = 600.0
@@ -36,12 +52,18 @@ def cache_root() -> Path:
     return Path(os.path.expanduser(chosen)).absolute()  # unlike Path.expanduser it takes the name of a stranger
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal text."""
-    digest = hashlib.sha256()
+def sha256_of(path: Path, progress: Progress | None = None, also: hashlib._Hash | None = None) -> str:
+    """Return the SHA-256 of a file as hexadecimal text; `also` is another digest that takes the same bytes."""
+    digest, done = hashlib.sha256(), 0
     with path.open("rb") as file:
+        total = os.fstat(file.fileno()).st_size
         while block := file.read(1 << 20):
             digest.update(block)
+            if also is not None:
+                also.update(block)
+            done += len(block)
+            if progress is not None:
+                progress(done, total, "verify")
     return digest.hexdigest()
 
 
@@ -55,7 +77,8 @@ class Record:
     source: str
 
 
-def _record_path(path: Path) -> Path:
+def record_path(path: Path) -> Path:
+    """Return where the record of a cached file lies."""
     return path.with_name(path.name + ".json")
 
 
@@ -75,13 +98,24 @@ def write_atomically(path: Path, data: bytes) -> None:
 def remember(path: Path, sha256: str, source: str) -> None:
     """Record size, time, checksum and origin of a file that has just been put into the cache."""
     stat = path.stat()
-    record = Record(stat.st_size, stat.st_mtime_ns, sha256, source)
-    write_atomically(_record_path(path), json.dumps(asdict(record), indent=1).encode() + b"\n")
+    write_atomically(record_path(path), _written(Record(stat.st_size, stat.st_mtime_ns, sha256, source)))
 
 
-def _recall(path: Path) -> Record | None:
+def _written(record: Record) -> bytes:
+    return json.dumps(asdict(record), indent=1).encode() + b"\n"
+
+
+def distrust(path: Path) -> None:
+    """Have a file that was found damaged checked again whenever it is used, however unchanged it looks."""
+    record = recall(path)
+    if record is not None:
+        write_atomically(record_path(path), _written(replace(record, mtime_ns=DISTRUSTED)))
+
+
+def recall(path: Path) -> Record | None:
+    """Return what was recorded about a cached file; None: nothing, or it cannot be read."""
     try:
-        return Record(**json.loads(_record_path(path).read_bytes()))
+        return Record(**json.loads(record_path(path).read_bytes()))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
@@ -103,7 +137,7 @@ def check_cached(path: Path) -> str | None:
     stat = path.stat()
     if stat.st_size == 0:
         return "it is empty"
-    record = _recall(path)
+    record = recall(path)
     if record is None:
         return None
     if stat.st_size != record.size:
@@ -114,12 +148,6 @@ def check_cached(path: Path) -> str | None:
         with contextlib.suppress(OSError):  # a cache that cannot be written is checked again next time
             remember(path, record.sha256, record.source)
     return None
-
-
-def discard(path: Path) -> None:
-    """Remove a cached file and its record."""
-    path.unlink(missing_ok=True)
-    _record_path(path).unlink(missing_ok=True)
 
 
 def _activity(folder: Path, stem: str) -> frozenset[tuple[str, int, int]]:
@@ -138,10 +166,10 @@ def _activity(folder: Path, stem: str) -> frozenset[tuple[str, int, int]]:
 
 
 @contextlib.contextmanager
-def locked(target: Path) -> Iterator[None]:
+def locked(target: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock between processes that guards making `target`.
 
-    Waits as long as the process that holds it makes progress.
+    Waits as long as the process that holds it makes progress, or, with `wait=False`, not at all.
 
     Raises
     ------
@@ -157,9 +185,11 @@ def locked(target: Path) -> Iterator[None]:
         seen, since = None, time.monotonic()
         while True:
             try:
-                lock.acquire(timeout=_POLL_S)
+                lock.acquire(timeout=_POLL_S if wait else 0)
                 break
             except Timeout:
+                if not wait:
+                    raise ModelError(f"another process is fetching {target.name}") from None
                 now = _activity(target.parent, target.name)
                 if now != seen:
                     if seen is None:
@@ -170,12 +200,17 @@ def locked(target: Path) -> Iterator[None]:
                         f"another process has held {lock.lock_file} for {_SILENCE_S / 60:.0f} minutes without writing "
                         "anything; end it and try again"
                     ) from None
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:  # some network file systems have no locks
         raise ModelError(f"the cache folder {target.parent} cannot be used: {error}") from error
     try:
         yield
     finally:
         lock.release()
+
+
+def work_path(target: Path) -> Path:
+    """Return the folder in which `target` is made."""
+    return target.with_name(f".{target.name}.work")
 
 
 @contextlib.contextmanager
@@ -184,7 +219,7 @@ def workspace(target: Path) -> Iterator[Path]:
 
     The caller holds the lock of `target`, so what an interrupted process left there is removed first.
     """
-    folder = target.with_name(f".{target.name}.work")
+    folder = work_path(target)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:

