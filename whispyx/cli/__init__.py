@@ -125,6 +125,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
         from .doctor import run_doctor
 
         return run_doctor
+    if name == "models":
+        from .models import run_models
+
+        return run_models
     if name == "openvino-encoder":
         from .openvino_encoder import run_openvino_encoder
 

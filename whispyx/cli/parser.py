@@ -73,6 +73,12 @@ def make_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
 
         backends.add_arguments(manage, common)
 
+    store = command("models", "list, fetch, verify and remove models")
+    if wanted in (None, "models"):
+        from . import models
+
+        models.add_arguments(store, common)
+
     convert = command("convert", "make a ggml model file of a CTranslate2 Whisper folder")
     convert.add_argument("source", metavar="SRC", help="the folder")
     convert.add_argument("destination", metavar="DEST", help="the file to write")
