@@ -183,6 +183,28 @@ def test_a_tokenizer_comes_before_the_lists(tmp_path: Path) -> None:
         read_folder(folder)
 
 
+def test_without_a_vocabulary_the_published_tokens_are_taken(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"model.bin": random_model(n_vocab=51865).encoded()})
+    with read_folder(folder) as manifest:
+        assert len(manifest.vocabulary.tokens) == 50257
+
+
+def test_aliases_make_no_large_model_of_a_small_file(tmp_path: Path) -> None:
+    model = small()
+    wide = 512
+    for name, array in list(model.arrays.items()):
+        shape = tuple(wide * n // WIDTH if n in (WIDTH, 3 * WIDTH, 2 * WIDTH, 4 * WIDTH) else n for n in array.shape)
+        model.arrays[name] = np.zeros(shape, array.dtype) if shape else array
+    model.arrays["decoder/embeddings/weight"] = np.zeros((N_VOCAB, wide), np.float16)
+    for name in [name for name in model.arrays if name.startswith("encoder/layer_0/")]:
+        for index in range(1, 40):
+            alias = name.replace("layer_0", f"layer_{index}")
+            model.arrays.pop(alias, None)
+            model.aliases[alias] = name
+    with pytest.raises(ModelFormatError, match=r"aliases make \d+ bytes of weights of a file of \d+ bytes"):
+        read_folder(folder_of(tmp_path, model))
+
+
 def put(name: str, value: object, dtype: str) -> Callable[[Ct2Model], object]:
     return lambda model: model.arrays.__setitem__(name, np.array(value, dtype))
 

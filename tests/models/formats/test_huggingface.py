@@ -194,14 +194,14 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match=r"there is no config\.json"):
         read_folder(tmp_path)
     whole = files()
-    for name, reason in (("model.safetensors", "no model.safetensors"), ("tokenizer.json", "has no vocabulary")):
+    for name, reason in (("model.safetensors", r"no model\.safetensors"), ("tokenizer.json", "has no vocabulary")):
         contents = {key: content for key, content in whole.items() if key != name}
         with pytest.raises(ModelNotFoundError, match=reason):
             read_folder(write(tmp_path / name.partition(".")[0], contents))
 
 
 OTHERS = {
-    "pytorch_model.bin": "PyTorch weights; this reader needs model.safetensors",
+    "pytorch_model.bin.index.json": "PyTorch weights in several files; this reader needs model.safetensors",
     "tf_model.h5": "TensorFlow weights",
     "flax_model.msgpack": "Flax weights",
     "adapter_model.safetensors": "an adapter",

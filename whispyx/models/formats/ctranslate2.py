@@ -13,8 +13,8 @@ from whispyx.models.convert.layout import TensorPlan, plan_tensors, read_any_set
 
 from .documents import shown
 from .folder import Folder, refuse_other_things
-from .hf_tokenizer import Texts, make_vocabulary, read_list, read_texts
-from .manifest import GGML_TYPES, Blob, Factors, Manifest, Settings, Tensor
+from .hf_tokenizer import make_vocabulary, published_vocabulary, read_list, read_texts
+from .manifest import GGML_TYPES, Blob, Factors, Manifest, Settings, Tensor, Vocabulary
 from .rules import read_rules
 
 __all__ = ["is_folder", "read_folder"]
@@ -30,6 +30,8 @@ _TYPES: Final = {
 _HEAD: Final = "decoder/projection/weight"
 _EMBEDDINGS: Final = "decoder/embeddings/weight"
 _MAX_LAYERS: Final = 128
+# Variables with equal values are stored once, such as biases of zeros; a model is no larger than its file for that.
+_MAX_SHARED_BYTES: Final = 16 << 20
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
@@ -44,7 +46,7 @@ def read_folder(path: str | os.PathLike[str]) -> Manifest:
     ----------
     path : path
         Folder with model.bin (format version 6) and tokenizer.json, vocabulary.json or vocabulary.txt; config.json is
-        read where it is there.
+        read where it is there. Without a vocabulary the tokens are those of the published models of as many.
 
     Returns
     -------
@@ -84,7 +86,7 @@ def read_folder(path: str | os.PathLike[str]) -> Manifest:
             format="ctranslate2",
             blobs=[blob],
             settings=settings,
-            vocabulary=make_vocabulary(_texts(folder), settings.n_vocab),
+            vocabulary=_vocabulary(folder, settings.n_vocab),
             tensors=tensors,
             alignment_heads=rules.alignment_heads,
             suppress_tokens=rules.suppress_tokens,
@@ -95,15 +97,21 @@ def read_folder(path: str | os.PathLike[str]) -> Manifest:
         raise
 
 
-def _texts(folder: Folder) -> Texts:
+def _vocabulary(folder: Folder, n_vocab: int) -> Vocabulary:
     """The tokenizer tells which tokens are special; CTranslate2's own lists have all texts alike."""
     texts = read_texts(folder) if folder.has("tokenizer.json") else None
-    if texts is not None:
-        return texts
     for name in ("vocabulary.json", "vocabulary.txt"):
-        if folder.has(name):
-            return read_list(folder, name)
-    raise ModelFormatError(f"{folder.path}: no vocabulary (tokenizer.json, vocabulary.json or vocabulary.txt)")
+        if texts is None and folder.has(name):
+            texts = read_list(folder, name)
+    published = published_vocabulary(n_vocab, folder.path) if texts is None else None
+    if texts is not None:
+        return make_vocabulary(texts, n_vocab)
+    if published is None:
+        raise ModelFormatError(
+            f"{folder.path}: no vocabulary (tokenizer.json, vocabulary.json or vocabulary.txt), and no published model "
+            f"has {n_vocab} tokens"
+        )
+    return published
 
 
 def _tensors(model: Ct2File, settings: LayoutSettings) -> dict[str, Tensor]:
@@ -113,6 +121,9 @@ def _tensors(model: Ct2File, settings: LayoutSettings) -> dict[str, Tensor]:
     plans = plan_tensors(model, settings)
     tensors = {plan.name: _tensor(model, plan) for plan in plans}
     _check_rest(model, {plan.source for plan in plans})
+    total, size = sum(tensor.n_bytes for tensor in tensors.values()), os.path.getsize(model.path)
+    if total > size + _MAX_SHARED_BYTES:
+        raise model.error(f"aliases make {total} bytes of weights of a file of {size} bytes")
     return tensors
 
 

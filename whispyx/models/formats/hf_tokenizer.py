@@ -15,9 +15,10 @@ from whispyx.models.convert.vocabulary import byte_of_character
 
 from .documents import Document, parse_json, shown
 from .folder import Folder
+from .known_tokens import known_tokens
 from .manifest import Vocabulary
 
-__all__ = ["Texts", "make_vocabulary", "read_list", "read_texts"]
+__all__ = ["Texts", "make_vocabulary", "published_vocabulary", "read_list", "read_texts"]
 
 log = logging.getLogger("whispyx.models.formats")
 
@@ -171,6 +172,15 @@ def read_list(folder: Folder, name: str) -> Texts:
             lines.pop()
     texts.plain = dict(enumerate(lines))
     return texts
+
+
+def published_vocabulary(n_vocab: int, name: str) -> Vocabulary | None:
+    """Return the vocabulary of the published models of `n_vocab` tokens, with a warning; None: there are none."""
+    tokens = known_tokens(n_vocab)
+    if tokens is None:
+        return None
+    log.warning("%s: no vocabulary is there; the one of the published models of %d tokens is taken", name, n_vocab)
+    return Vocabulary(tokens)
 
 
 def make_vocabulary(texts: Texts, n_vocab: int, hints: Mapping[str, int] | None = None) -> Vocabulary:

@@ -14,22 +14,24 @@ from whispyx.models.convert.layout import all_tensors
 from . import safetensors
 from .documents import Document, shown
 from .folder import Folder
-from .hf_tokenizer import make_vocabulary, read_texts
-from .manifest import GGML_TYPES, Blob, Manifest, Settings, Tensor
+from .hf_tokenizer import make_vocabulary, published_vocabulary, read_texts
+from .manifest import GGML_TYPES, Blob, Manifest, Settings, Tensor, Vocabulary
+from .pickles import SavedTensor, described
 from .rules import Rules, check_settings, read_rules
 from .surroundings import read_card, read_filters
+from .torch_zip import TorchFile
 
 __all__ = ["huggingface_name", "is_folder", "read_folder"]
 
 _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
+_TORCH: Final = "pytorch_model.bin"
 _TYPES: Final = {"F32": GGML_TYPES["f32"], "F16": GGML_TYPES["f16"], "BF16": GGML_TYPES["bf16"]}
 # Both forms of GELU are what Whisper's graph computes; "gelu" is what the published models name.
 _GELU: Final = ("gelu", "gelu_new", "gelu_pytorch_tanh")
 # What weights come in that this reader does not read, as (ending, what to say).
 _OTHER_WEIGHTS: Final = (
     ("adapter_model.safetensors", "an adapter (LoRA) without its base model; merge them (merge_and_unload) and save"),
-    ("pytorch_model.bin", "PyTorch weights"),
     ("pytorch_model.bin.index.json", "PyTorch weights in several files"),
     ("tf_model.h5", "TensorFlow weights"),
     ("flax_model.msgpack", "Flax weights"),
@@ -73,9 +75,10 @@ def read_folder(path: str | os.PathLike[str]) -> Manifest:
     Parameters
     ----------
     path : path
-        Folder with config.json, model.safetensors (or model.safetensors.index.json and the files it names), and
-        tokenizer.json (or vocab.json with added_tokens.json and tokenizer_config.json). generation_config.json,
-        preprocessor_config.json and README.md are read where they are there.
+        Folder with config.json, model.safetensors (or model.safetensors.index.json and the files it names, or
+        pytorch_model.bin), and tokenizer.json (or vocab.json with added_tokens.json and tokenizer_config.json).
+        generation_config.json, preprocessor_config.json and README.md are read where they are there. Without a
+        tokenizer the tokens are those of the published models of as many.
 
     Returns
     -------
@@ -107,18 +110,12 @@ def read_folder(path: str | os.PathLike[str]) -> Manifest:
     try:
         entries = _entries(folder, blobs)
         tensors = _tensors(folder, settings, entries, config.flag("tie_word_embeddings", True))
-        texts = read_texts(folder)
-        if texts is None:
-            raise ModelNotFoundError(
-                f"{folder.path!r} has no vocabulary (tokenizer.json or vocab.json); the one of the model it was made "
-                "from will do, if no tokens were added"
-            )
         rules = _rules(folder, config, settings)
         return Manifest(
             format="huggingface",
             blobs=blobs,
             settings=settings,
-            vocabulary=make_vocabulary(texts, settings.n_vocab, rules.hints),
+            vocabulary=_vocabulary(folder, settings, rules),
             tensors=tensors,
             filters=read_filters(folder, settings.n_mels),
             alignment_heads=rules.alignment_heads,
@@ -170,6 +167,9 @@ def _entries(folder: Folder, blobs: list[Blob]) -> dict[str, safetensors.Entry]:
         return safetensors.read_header(blobs[0])[0]
     if folder.has(_INDEX):
         return safetensors.read_shards(folder, _INDEX, blobs)
+    if folder.has(_TORCH):
+        blobs.append(Blob(folder.file(_TORCH)))
+        return _torch_entries(blobs[0])
     names = folder.names()
     for name, meaning in _OTHER_WEIGHTS:
         if name in names:
@@ -180,6 +180,38 @@ def _entries(folder: Folder, blobs: list[Blob]) -> dict[str, safetensors.Entry]:
     others = [name for name in names if name.endswith(".safetensors")]
     also = f"; {shown(others)} is another variant, give it this name" if others else ""
     raise ModelNotFoundError(f"there is no {_SINGLE} in {folder.path!r}, nor {_INDEX}{also}")
+
+
+def _torch_entries(blob: Blob) -> dict[str, safetensors.Entry]:
+    """Entries of a file of `torch.save`, from which nothing is run."""
+    file = TorchFile.read(blob)
+    if not isinstance(file.content, dict):
+        raise ModelFormatError(f"{blob.name}: should hold a dict of tensors, not {described(file.content)}")
+    names = {number: name for name, number in _TYPES.items()}
+    entries = {}
+    for name, saved in file.content.items():
+        if not isinstance(name, str) or not isinstance(saved, SavedTensor):
+            raise ModelFormatError(
+                f"{blob.name}: should hold a dict of tensors; {described(name)} is {described(saved)}"
+            )
+        tensor = file.tensor(name, saved)
+        entries[name] = safetensors.Entry(
+            name, names[tensor.type], tensor.shape, tensor.blob, tensor.offset, tensor.n_bytes
+        )
+    return entries
+
+
+def _vocabulary(folder: Folder, settings: Settings, rules: Rules) -> Vocabulary:
+    texts = read_texts(folder)
+    if texts is not None:
+        return make_vocabulary(texts, settings.n_vocab, rules.hints)
+    published = published_vocabulary(settings.n_vocab, folder.path)
+    if published is None:
+        raise ModelNotFoundError(
+            f"{folder.path!r} has no vocabulary (tokenizer.json or vocab.json), and no published model has "
+            f"{settings.n_vocab} tokens"
+        )
+    return published
 
 
 def _tensors(
@@ -197,6 +229,7 @@ def _tensors(
         shape = plan.shape[:1] if re.search(r"conv\d\.bias$", plan.name) else plan.shape
         _check(folder, entry, shape)
         tensors[plan.name] = Tensor(plan.name, plan.shape, _TYPES[entry.dtype], entry.blob, entry.offset, entry.n_bytes)
+    _refuse_overlaps(folder, tensors)
     head = rest.pop("proj_out.weight", None)
     if head is not None:
         _check(folder, head, (settings.n_vocab, settings.n_text_state))
@@ -211,6 +244,15 @@ def _tensors(
             + (f" ({len(rest)} such)" if len(rest) > 1 else "")
         )
     return tensors
+
+
+def _refuse_overlaps(folder: Folder, tensors: Mapping[str, Tensor]) -> None:
+    """Tensors of PyTorch's files may share values; a small file must not be a model of any size for that."""
+    end, previous = (0, 0), ""
+    for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.blob, tensor.offset)):
+        if (tensor.blob, tensor.offset) < end:
+            raise ModelFormatError(f"{folder.path}: the tensors {previous!r} and {tensor.name!r} share values")
+        end, previous = (tensor.blob, tensor.offset + tensor.n_bytes), tensor.name
 
 
 def _check(folder: Folder, entry: safetensors.Entry, shape: tuple[int, ...]) -> None:
