@@ -16,7 +16,7 @@ from whispyx.errors import ModelError
 
 from .cache import write_atomically
 from .progress import Progress
-from .request import Answer, DownloadError, Offer, ask
+from .request import Answer, DownloadError, Offer, ask, sendable
 
 __all__ = ["Progress", "download", "part_path"]
 
@@ -56,7 +56,7 @@ class _Part:
         try:
             note = json.loads(self.note.read_bytes())
             offer = Offer(note["validator"], note["sha256"], note["size"])
-            known = note["url"] == url and isinstance(offer.validator, str)
+            known = note["url"] == url and sendable(offer.validator)
         except (OSError, ValueError, TypeError, KeyError):
             return None
         return offer if known and self.size() > 0 else None

@@ -22,6 +22,10 @@ _SETTLED_S: Final = 60.0
 """A file whose last change was this long ago has one version with this time (RFC 9110, 8.8.2.2)."""
 _BLOCK: Final = 256 << 10
 _SHA256: Final = re.compile(r'"?([0-9a-f]{64})"?')
+_SIZE: Final = re.compile(r"[0-9]{1,18}")
+_RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)")
+_VALIDATOR: Final = re.compile(r"[\x20-\x7e\xa0-\xff]{1,1000}")
+"""What can be sent back in a header."""
 
 
 class DownloadError(Exception):
@@ -178,17 +182,22 @@ def _dropped(error: Exception) -> bool:
     return isinstance(reason, (ConnectionResetError, BrokenPipeError, http.client.BadStatusLine))
 
 
+def sendable(validator: object) -> bool:
+    """Tell whether this can stand in a request, as the server's or as an old note's validator."""
+    return isinstance(validator, str) and _VALIDATOR.fullmatch(validator) is not None
+
+
 def _validator(headers: email.message.Message) -> str | None:
     etag = headers.get("ETag")
     if etag is not None:
-        return str(etag) if etag.startswith('"') else None  # a weak one allows other bytes
+        return str(etag) if etag.startswith('"') and sendable(etag) else None  # a weak one allows other bytes
     modified = headers.get("Last-Modified")
     try:
         changed, sent = (email.utils.parsedate_to_datetime(headers[name]) for name in ("Last-Modified", "Date"))
         settled = (sent - changed).total_seconds() >= _SETTLED_S
-    except (TypeError, ValueError):  # one is missing, or no date
+    except (TypeError, ValueError, OverflowError):  # one is missing, or no date
         return None
-    return str(modified) if settled else None
+    return str(modified) if settled and sendable(modified) else None
 
 
 def _offer(steps: list[email.message.Message]) -> Offer:
@@ -197,16 +206,16 @@ def _offer(steps: list[email.message.Message]) -> Offer:
         linked = _SHA256.fullmatch(headers.get("X-Linked-Etag", ""))
         if linked:
             sha256 = linked[1]
-        if headers.get("X-Linked-Size", "").isdecimal():
+        if _SIZE.fullmatch(headers.get("X-Linked-Size", "")):
             size = int(headers["X-Linked-Size"])
     last = steps[-1]
     if _encoding(last) is not None:
         return Offer(None, sha256, size)  # tag and length are those of the compressed data
     if size is None:
-        ranged = re.fullmatch(r"bytes \d+-\d+/(\d+)", last.get("Content-Range", ""))
+        ranged = _RANGE.fullmatch(last.get("Content-Range", ""))
         if ranged:
-            size = int(ranged[1])
-        elif "Content-Range" not in last and last.get("Content-Length", "").isdecimal():
+            size = int(ranged[2]) if ranged[2] != "*" else None
+        elif "Content-Range" not in last and _SIZE.fullmatch(last.get("Content-Length", "")):
             size = int(last["Content-Length"])
     return Offer(_validator(last), sha256, size)
 
@@ -258,7 +267,7 @@ def ask(url: str, start: int, validator: str | None) -> Answer:
 def _answer(response: http.client.HTTPResponse, offer: Offer, start: int, validator: str | None) -> Answer:
     encoding = _encoding(response.headers)
     if response.status == 206:
-        match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+        match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if not match or int(match[1]) != start or encoding is not None:
             raise DownloadError("the server sent another part than was asked for", retry=True, spoiled=True)
         if offer.validator is not None and offer.validator != validator:
