@@ -83,6 +83,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "XML": (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "XML .*AccessDenied"),
     "OpenVINO's XML": (b'<?xml version="1.0"?>\n<net name="Model0" version="11">', "OpenVINO.*as the encoder"),
     "JSON": (b'{"error": "Repository not found"}', "JSON .*Repository not found.*folder"),
+    "text in brackets": (b"[section]\nname = 1\n", "plain text"),
     "text": ("Ünauthorized".encode() * 20, "plain text .*Ünauthorized"),
     "text that is cut inside a character": (("é" * 3000).encode()[:4097], "plain text"),
     "a pointer": (

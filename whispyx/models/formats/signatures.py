@@ -48,6 +48,7 @@ _SIGNATURES: Final[tuple[tuple[int, bytes, str, str], ...]] = (
 )
 
 _LFS: Final = re.compile(rb"version https?://(?:git-lfs|hawser)[^\n]*\n(?:[^\n]*\n)*?size (\d{1,20})")
+_JSON: Final = re.compile(r'\{ ?["}]|\[ ?["\[{\]\d-]')
 _PICTURE_OF_TEXT: Final = 60
 
 
@@ -91,6 +92,6 @@ def text_kind(head: bytes) -> tuple[str, str] | None:
         return f"a web page ({shown!r}), most likely an error page instead of the download", _AGAIN
     if start.startswith("<"):
         return f"XML ({shown!r}), most likely an error message instead of the download", _AGAIN
-    if start.startswith(("{", "[")):
+    if _JSON.match(start):
         return f"JSON ({shown!r})", "name the model's folder, or, if this is an error message of a server, " + _AGAIN
     return f"plain text ({shown!r})", _AGAIN
