@@ -39,7 +39,6 @@ class Behaviour:
     announced: str | None = None
     chunked: bool = False
     encoding: str | None = None
-    kind: str = "application/octet-stream"
     linked: dict[str, str] | None = None
     statuses: list[int] = field(default_factory=list)
     cuts: list[int | None] = field(default_factory=list)
@@ -92,7 +91,6 @@ def _handler(behaviour: Behaviour) -> type[http.server.BaseHTTPRequestHandler]:
             if behaviour.encoding == "gzip":
                 body = gzip.compress(body)
             self.send_response(206 if start else 200)
-            self.send_header("Content-Type", behaviour.kind)
             if start:
                 size = len(behaviour.content)
                 self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")

@@ -15,6 +15,7 @@ from typing import Final
 from whispyx.errors import ModelError
 
 from .cache import write_atomically
+from .formats.signatures import foreign, text_kind
 from .progress import Progress
 from .request import Answer, DownloadError, Offer, ask, sendable
 
@@ -29,7 +30,7 @@ ATTEMPTS: Final = 4
 PAUSE_S: Final = 1.0
 """Before the second attempt; each pause is twice the one before."""
 _BLOCK: Final = 1 << 20
-_HEAD: Final = 64
+_HEAD: Final = 256
 """Bytes that tell a model from a page that says why there is none."""
 
 
@@ -81,24 +82,12 @@ class _Task:
     progress: Progress | None
 
 
-def _told(head: bytes, kind: str = "") -> str:
-    """Say what bytes are that do not begin like a model."""
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if not head:
-        return "an empty file"
-    if text.startswith((b"<!doctype", b"<html", b"<head", b"<?xml")) or kind == "text/html":
-        return "a web page, such as one to log in at or one about an error"
-    if text.startswith(b"version https://git-lfs"):
-        return "a Git LFS pointer, which only names the file"
-    for magic, name in ((b"\x1f\x8b", "gzip data"), (b"PK\x03\x04", "a zip archive"), (b"{", "JSON")):
-        if head.startswith(magic):
-            return name
-    return f"a file that begins with {head[:8]!r}"
-
-
-def _check_head(head: bytes, magic: bytes, kind: str = "") -> None:
-    if not head.startswith(magic):
-        raise DownloadError(f"what the server sent is not a model file but {_told(head, kind)}", spoiled=True)
+def _check_head(head: bytes, magic: bytes) -> None:
+    if head.startswith(magic):
+        return
+    known = foreign(head) or (text_kind(head) if head else ("an empty file", ""))
+    told = known[0] if known is not None else f"a file that begins with {head[:8]!r}"
+    raise DownloadError(f"what the server sent is not a model file but {told}", spoiled=True)
 
 
 def _receive(answer: Answer, part: _Part, task: _Task) -> None:
@@ -111,7 +100,7 @@ def _receive(answer: Answer, part: _Part, task: _Task) -> None:
             if answer.start == 0 and len(head) < _HEAD:
                 head += block[:_HEAD]
                 if len(head) >= len(task.magic):  # a wrong file is not worth fetching to its end
-                    _check_head(head, task.magic, answer.kind)
+                    _check_head(head, task.magic)
             out.write(block)
             done += len(block)
             window_bytes += len(block)

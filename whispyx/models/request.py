@@ -109,7 +109,6 @@ class Answer:
     offer: Offer
     start: int
     body: _Body
-    kind: str
     _response: http.client.HTTPResponse
 
     def __enter__(self) -> Answer:
@@ -279,4 +278,4 @@ def _answer(response: http.client.HTTPResponse, offer: Offer, start: int, valida
         body = _Unzipped(body)
     elif encoding is not None:
         raise DownloadError(f"the server compresses with {encoding!r} although it was asked not to")
-    return Answer(offer, start, body, response.headers.get_content_type(), response)
+    return Answer(offer, start, body, response)
