@@ -57,7 +57,7 @@ def resolve(name_or_path: str | os.PathLike[str], *, progress: Progress | None =
     if _usable(target):
         return target
     with locked(target):
-        if not _usable(target):  # another process may have made it meanwhile
+        if not _usable(target, warn=True):  # another process may have made it meanwhile
             _make(model, target, progress)
     return target
 
@@ -80,7 +80,7 @@ def _explicit(path: Path) -> Path:
     return path  # a pipe or a device can be read once, as a file
 
 
-def _usable(target: Path) -> bool:
+def _usable(target: Path, *, warn: bool = False) -> bool:
     try:
         problem = check_cached(target) if target.is_file() else None
     except OSError as error:
@@ -92,7 +92,8 @@ def _usable(target: Path) -> bool:
             f"the cached model {target} is damaged: {problem}; WHISPYX_OFFLINE forbids fetching it again, "
             "so unset that or remove the file"
         )
-    log.warning("the cached model %s is damaged: %s; it is fetched again", target, problem)
+    if warn:
+        log.warning("the cached model %s is damaged: %s; it is fetched again", target, problem)
     return False
 
 
