@@ -76,6 +76,7 @@ class Engine:
         """
         from . import encoders, plugins
         from ._core.context import Context
+        from .models.formats.opening import open_model
         from .plugins.kernels import check_compute
 
         compute = check_compute(compute)
@@ -92,7 +93,7 @@ class Engine:
             encoders.plan(outside, n_threads, n_jobs)
         with _importing(AHEAD):
             return Context.load(
-                model,
+                open_model(model),
                 use_gpu=use_gpu,
                 gpu_device=gpu_device,
                 flash_attn=flash_attn,

@@ -26,7 +26,7 @@ from tests.oracle.reader import read_model  # noqa: E402
 from tests.oracle.tiny_model import TinyModel  # noqa: E402
 from whispyx._core.base import base_library  # noqa: E402
 from whispyx._core.context import Context  # noqa: E402
-from whispyx._core.loader import WEIGHT_TYPES  # noqa: E402
+from whispyx._core.description import WEIGHT_TYPES  # noqa: E402
 from whispyx._core.state import State  # noqa: E402
 
 N_STATE = 256  # a whole block of every type

@@ -1,6 +1,6 @@
 from whispyx._core.hparams cimport HParams
 from whispyx._core.mel cimport Filters
-from whispyx._core.source cimport Source
+from whispyx._core.description cimport Description
 from whispyx._core.vocab cimport Vocab
 from whispyx._core.weights cimport Weights
 
@@ -19,13 +19,15 @@ cdef class Context:
     cdef str wanted                   # the precision that was asked for
     cdef bint may_use_kernels
     cdef readonly str path            # None: not loaded from a file
+    cdef object origin                # what the model can be read from again, or None
+    cdef readonly object alignment_heads    # (layer, head) pairs that the model's files name, or None
     cdef readonly str fingerprint     # of the network; None: the file holds no tensors
     cdef readonly object encoder      # what encodes for every state instead of the model itself, or None
     cdef readonly bint closed
     cdef readonly tuple aheads        # alignment heads, (layer, head) pairs of the decoder in ascending order
     cdef object reloading             # lock
     cdef int check_open(self) except -1
-    cdef bint _load(self, Source opened, bint fallback, object progress) except -1
+    cdef bint _load(self, Description model, bint fallback, object progress) except -1
     cdef str _choose(self, str wanted)
     cdef int _fell_back(self, object fallback) except -1
     cdef Weights usable_weights(self)

@@ -17,6 +17,7 @@ class Context:
     compute: str
     load_ms: float
     path: str | None
+    alignment_heads: tuple[tuple[int, int], ...] | None
     closed: bool
     encoder: object | None
     aheads: tuple[tuple[int, int], ...]

@@ -1,8 +1,9 @@
 """A loaded model: everything that does not change while it works. Many states share one context."""
 
 from whispyx._core.kernels cimport table
+from whispyx._core.describe cimport describe
+from whispyx._core.description cimport Description
 from whispyx._core.loader cimport Loaded, load
-from whispyx._core.source cimport Source
 from whispyx._core.weights cimport Weights
 from whispyx._ggml.ggml cimport ggml_time_us
 
@@ -14,7 +15,6 @@ import whispyx._core.log  # noqa: F401 - routes ggml's lines to logging before t
 from whispyx._core.devices import select
 from whispyx._core.hparams import FIELDS
 from whispyx._core.kernels import COMPUTE
-from whispyx._core.source import open_source
 from whispyx.errors import (BackendUnsupportedError, ComputeMemoryError, DeviceError, ModelFormatError, ParamsError,
                             StateError)
 from whispyx.fallback import Fallback, remember
@@ -40,7 +40,8 @@ cdef class Context:
         Parameters
         ----------
         source
-            Path, bytes-like object or binary file object of a legacy ggml model.
+            Path, bytes-like object or binary file object of a legacy ggml model, or the manifest of a model in another
+            format (`whispyx.models.formats`).
         use_gpu, gpu_device
             Whether to use a GPU and which one, by position; with `backends`, which of the GPUs among them.
         flash_attn
@@ -74,24 +75,28 @@ cdef class Context:
         """
         cdef Context self = Context.__new__(Context)
         cdef long long start = ggml_time_us()
-        cdef Source opened
+        cdef Description model
         self.device_list = select(use_gpu=bool(use_gpu), gpu_device=gpu_device, names=backends)
         self.flash_attn = bool(flash_attn)
         self.fallbacks = tuple(known)
         self.encoder = encoder
         self.wanted = compute
         self.may_use_kernels = backends is None or all([device.kind == "CPU" for device in self.device_list])
-        self.path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
-        opened = open_source(source)
+        if isinstance(source, (str, os.PathLike)):
+            self.path = self.origin = os.fspath(source)
+        elif hasattr(source, "blobs"):
+            self.path, self.origin = source.blobs[0].path, source
+        model = describe(source)
         try:
-            while not self._load(opened, bool(fallback), progress):
-                opened.seek(0)
+            self.alignment_heads = model.alignment_heads
+            while not self._load(model, bool(fallback), progress):
+                pass
         finally:
-            opened.close()
+            model.close()
         self.load_ms = (ggml_time_us() - start) / 1e3
         return self
 
-    cdef bint _load(self, Source opened, bint fallback, object progress) except -1:
+    cdef bint _load(self, Description model, bint fallback, object progress) except -1:
         """Read the model. False: the first device cannot be used and is off the list; try again."""
         cdef Loaded loaded
         first, devices = self.device_list[0], self.device_list
@@ -101,7 +106,7 @@ cdef class Context:
             # The kernels do all there is to do, on the CPU.
             self.device_list = self.device_list[len(self.device_list) - 1:]
         try:
-            loaded = load(opened, self.device_list, progress, self.encoder, self.compute)
+            loaded = load(model, self.device_list, progress, self.encoder, self.compute)
             self.hparams, self.vocab, self.filters = loaded.hparams, loaded.vocab, loaded.filters
             self.weights, self.fingerprint = loaded.weights, loaded.fingerprint
             if may_drop:
@@ -156,7 +161,7 @@ cdef class Context:
     cdef Weights usable_weights(self):
         """Return the weights. Those that a device has lost are read again, where the file is known."""
         cdef Loaded loaded
-        cdef Source opened
+        cdef Description model
         if self.weights is None:
             return None
         with self.reloading:
@@ -164,13 +169,13 @@ cdef class Context:
                 self.weights.watch.check()
                 return self.weights
             except DeviceError:
-                if self.path is None:
+                if self.origin is None:
                     raise
-            opened = open_source(self.path)
+            model = describe(self.origin)
             try:
-                loaded = load(opened, self.device_list, None, self.encoder, self.compute)
+                loaded = load(model, self.device_list, None, self.encoder, self.compute)
             finally:
-                opened.close()
+                model.close()
             differ = [name for name in FIELDS if getattr(loaded.hparams, name) != getattr(self.hparams, name)]
             if loaded.weights is None or differ or loaded.fingerprint != self.fingerprint:
                 raise ModelFormatError(f"{self.path} has changed since the model was loaded: load it anew")

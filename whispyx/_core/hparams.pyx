@@ -41,13 +41,15 @@ cdef class HParams:
         A value is outside what a Whisper model can have, or two values contradict each other.
     """
 
-    def __init__(self, *values: int) -> None:
+    def __init__(self, *values: int, n_languages: int | None = None) -> None:
         if self.n_vocab:
             raise TypeError("the settings are made already")
         if len(values) != len(FIELDS):
             raise TypeError(f"HParams takes {len(FIELDS)} values, got {len(values)}")
         named = dict(zip(FIELDS, values))
-        for name, (low, high) in _BOUNDS.items():
+        # A file that names its special tokens may have any number of others.
+        bounds = _BOUNDS if n_languages is None else _BOUNDS | {"n_vocab": (64, 1 << 20)}
+        for name, (low, high) in bounds.items():
             if not low <= named[name] <= high:
                 raise ModelFormatError(f"{name} is {named[name]}; a Whisper model has {low} to {high}")
         if named["n_mels"] not in (80, 128):
@@ -69,6 +71,8 @@ cdef class HParams:
         self.qntvr = ftype // QUANTIZATION_FACTOR
         self.is_multilingual = self.n_vocab >= 51865
         self.n_languages = self.n_vocab - 51765 - (1 if self.is_multilingual else 0)
+        if n_languages is not None:
+            self.is_multilingual, self.n_languages = n_languages > 0, n_languages or 99
 
     @property
     def model_type(self) -> str:

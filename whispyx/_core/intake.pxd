@@ -27,6 +27,11 @@ cdef extern from *:
         const wx_matrix * m;
         int first, n_rows;
         float factor;
+        int fd;
+        const char * memory;
+        int source;
+        const float * divisors;
+        int per_row, integer;
     } wx_piece;
     """
     ctypedef struct wx_piece:
@@ -44,6 +49,12 @@ cdef extern from *:
         const wx_matrix * m         # what it is packed into, or NULL
         int first, n_rows
         float factor
+        int fd                      # of its file, or -1: all of it lies in memory
+        const char * memory
+        int source                  # number of its file
+        const float * divisors      # of integers: one, or one for each row that is read; NULL: they are no integers
+        bint per_row
+        int integer                 # bytes of one: 1 or 2
 
 
 cdef int source_type(int type) noexcept
@@ -55,8 +66,12 @@ cdef class Intake:
     cdef size_t n_pieces, room
     cdef size_t n_bytes             # of all pieces
     cdef size_t most_bytes, most_numbers
+    cdef list sources, kept         # files; arrays of divisors
+    cdef const float * divisors     # of the tensor that is noted
+    cdef int n_divisors
+    cdef int begin(self, Source source, object factors) except -1
     cdef int vector(self, long long offset, int type, size_t n, float * to, float factor) except -1
     cdef int rows(self, long long offset, int type, const wx_matrix * m, int first, int n_rows, float factor,
                   int turn=*, char * keep=*, float * wide=*, uint16_t * half=*) except -1
     cdef int _add(self, wx_piece piece, int type) except -1
-    cdef int run(self, Source source, object progress) except -1
+    cdef int run(self, long long size, object progress) except -1

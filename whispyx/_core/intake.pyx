@@ -16,6 +16,8 @@ from whispyx._ggml.ggml cimport (
     GGML_TYPE_BF16,
     GGML_TYPE_F16,
     GGML_TYPE_F32,
+    GGML_TYPE_I8,
+    GGML_TYPE_I16,
     ggml_fp32_to_fp16_row,
     ggml_get_type_traits,
     ggml_row_size,
@@ -43,8 +45,6 @@ cdef extern from *:
         const wx_kernels * table;
         const wx_piece * pieces;
         size_t n, next, done;           /* pieces, the next one, bytes */
-        int fd;                         /* -1: all of the file lies in memory */
-        const char * memory;
         int failed;                     /* errno; -1: the file ended */
         size_t failed_at;               /* the piece */
         size_t most_bytes, most_numbers;
@@ -57,13 +57,13 @@ cdef extern from *:
         int started;
     } wx_reader;
 
-    static int wx_read_piece(const wx_intake * in, const wx_piece * p, char * to) {
-        if (in->fd < 0) {
-            memcpy(to, in->memory + p->offset, p->n_bytes);
+    static int wx_read_piece(const wx_piece * p, char * to) {
+        if (p->fd < 0) {
+            memcpy(to, p->memory + p->offset, p->n_bytes);
             return 0;
         }
         for (size_t at = 0; at < p->n_bytes;) {
-            ssize_t got = pread(in->fd, to + at, p->n_bytes - at, (off_t) (p->offset + (long long) at));
+            ssize_t got = pread(p->fd, to + at, p->n_bytes - at, (off_t) (p->offset + (long long) at));
             if (got > 0) at += (size_t) got;
             else if (got == 0) return -1;
             else if (errno != EINTR) return errno;
@@ -71,16 +71,28 @@ cdef extern from *:
         return 0;
     }
 
+    /* value = integer / divisor, of all or of each row */
+    static void wx_divide(const wx_piece * p, const char * raw, float * to) {
+        int64_t rows = p->per_row ? p->n_rows : 1, width = p->n / (rows > 0 ? rows : 1);
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t i = row * width; i < (row + 1) * width; i++) {
+                int16_t two;
+                if (p->integer == 2) memcpy(&two, raw + 2 * i, 2);
+                to[i] = (p->integer == 2 ? (float) two : (float) (int8_t) raw[i]) / p->divisors[p->per_row ? row : 0];
+            }
+    }
+
     static int wx_take_piece(const wx_intake * in, const wx_piece * p, char * room) {
         char * raw = p->keep ? p->keep : room;
         float * spare = (float *) (room + in->most_bytes);
         const void * from = raw;
         int type = p->src_type;
-        int failed = wx_read_piece(in, p, raw);
+        int failed = wx_read_piece(p, raw);
         if (failed) return failed;
         if (p->widen) {
             float * wide = p->wide ? p->wide : spare;
-            if (p->to_float) p->to_float(raw, wide, p->n);
+            if (p->divisors) wx_divide(p, raw, wide);
+            else if (p->to_float) p->to_float(raw, wide, p->n);
             else memcpy(wide, raw, (size_t) p->n * sizeof(float));
             if (p->half) p->to_half(wide, p->half, p->n);
             if (!p->m && p->factor != 1.0f)
@@ -139,8 +151,6 @@ cdef extern from *:
         const wx_kernels * table
         const wx_piece * pieces
         size_t n
-        int fd
-        const char * memory
         int failed
         size_t failed_at
         size_t most_bytes
@@ -175,6 +185,21 @@ cdef class Intake:
     def __dealloc__(self):
         free(self.pieces)
 
+    def __cinit__(self):
+        self.sources, self.kept = [], []
+
+    cdef int begin(self, Source source, object factors) except -1:
+        """Say where the tensor that is noted next lies, and what its integers are divided by: float32 array, or None."""
+        cdef const float[::1] divisors
+        if not self.sources or self.sources[len(self.sources) - 1] is not source:
+            self.sources.append(source)
+        self.divisors, self.n_divisors = NULL, 0
+        if factors is not None:
+            divisors = factors
+            self.kept.append(factors)
+            self.divisors, self.n_divisors = &divisors[0], <int>divisors.shape[0]
+        return 0
+
     cdef int vector(self, long long offset, int type, size_t n, float * to, float factor) except -1:
         """Note n numbers that become f32 at `to`, times a factor."""
         cdef wx_piece piece
@@ -203,13 +228,23 @@ cdef class Intake:
                 piece.half, piece.to_half = half + <size_t>at * m.n_in, ggml_fp32_to_fp16_row
             piece.src_type = source_type(type)
             piece.widen = turn or wide != NULL or half != NULL or piece.src_type < 0
+            if self.n_divisors > 1:
+                piece.per_row, piece.divisors = True, self.divisors + at
             self._add(piece, type)
             at += n
         return 0
 
     cdef int _add(self, wx_piece piece, int type) except -1:
         cdef void * grown
-        if piece.widen and type != GGML_TYPE_F32:
+        cdef Source source = self.sources[len(self.sources) - 1]
+        piece.fd, piece.memory, piece.source = source.descriptor(), source.memory(), <int>len(self.sources) - 1
+        if type == GGML_TYPE_I8 or type == GGML_TYPE_I16:
+            if self.divisors == NULL:
+                raise ModelFormatError(f"{source.name}: integers come without the factors that they are divided by")
+            piece.integer = 1 if type == GGML_TYPE_I8 else 2
+            if not piece.per_row:
+                piece.divisors = self.divisors
+        elif piece.widen and type != GGML_TYPE_F32:
             piece.to_float = ggml_get_type_traits(<ggml_type>type).to_float
             if piece.to_float == NULL:
                 raise ModelFormatError(f"type number {type} is no kind of floats")
@@ -227,8 +262,9 @@ cdef class Intake:
             self.most_numbers = max(self.most_numbers, <size_t>(piece.n + 15) // 16 * 16)
         return 0
 
-    cdef int run(self, Source source, object progress) except -1:
-        """Read everything; `progress` is told how many bytes of the file are done, and how many it has."""
+    cdef int run(self, long long size, object progress) except -1:
+        """Read everything; `progress` is told how many bytes of the files are done, and how many they have."""
+        cdef Source source
         cdef int n_threads = min(MOST_THREADS, usable_cores(), max(<size_t>1, self.n_pieces)), i
         cdef size_t room = self.most_bytes + 2 * self.most_numbers * sizeof(float) + 64
         cdef wx_reader * readers = <wx_reader *>calloc(n_threads, sizeof(wx_reader))
@@ -236,12 +272,10 @@ cdef class Intake:
         cdef wx_intake intake
         memset(&intake, 0, sizeof(intake))
         intake.table, intake.pieces, intake.n = self.table, self.pieces, self.n_pieces
-        intake.fd, intake.memory = source.descriptor(), source.memory()
         intake.most_bytes, intake.most_numbers = self.most_bytes, self.most_numbers
         try:
             if readers == NULL or rooms == NULL:
-                raise ComputeMemoryError(f"no memory to read {source.name}: {n_threads * room / 1e6:.1f} MB were asked "
-                                         "for")
+                raise ComputeMemoryError(f"no memory to read the weights: {n_threads * room / 1e6:.1f} MB were asked for")
             for i in range(n_threads):
                 readers[i].intake, readers[i].room = &intake, rooms + i * room
             wx_start_readers(readers, n_threads)
@@ -251,15 +285,14 @@ cdef class Intake:
                         wx_take_pieces(&readers[0], PIECES_PER_TURN)
                     PyErr_CheckSignals()
                     if progress is not None:
-                        progress(source.size - <long long>(self.n_bytes - wx_bytes_done(&intake)), source.size)
+                        progress(size - <long long>(self.n_bytes - wx_bytes_done(&intake)), size)
             finally:
                 with nogil:
                     wx_stop_reading(&intake)
                     wx_join_readers(readers, n_threads)
-            source.check_read(intake.failed, self.pieces[intake.failed_at].offset if intake.failed else 0)
-            source.seek(source.size)
-            if progress is not None:
-                progress(source.size, source.size)
+            if intake.failed:
+                source = self.sources[self.pieces[intake.failed_at].source]
+                source.check_read(intake.failed, self.pieces[intake.failed_at].offset)
         finally:
             free(readers)
             free(rooms)

@@ -10,5 +10,6 @@ cdef class Vocab:
     cdef list _text
     cdef dict _id_by_text
     cdef object trie            # of the text tokens, made by _core.trie at first use
+    cdef int _name_specials(self, dict special) except -1
     cdef bytes text(self, int token)
     cdef int find(self, bytes text) except -2

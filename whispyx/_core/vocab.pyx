@@ -9,13 +9,14 @@ from whispyx._core.hparams cimport HParams
 from whispyx.errors import ModelFormatError, ParamsError
 from whispyx.languages import CODES
 
+SPECIAL = ("eot", "sot", "translate", "transcribe", "solm", "prev", "nosp", "not", "beg")
 MAX_TOKEN_BYTES = 4096   # longest stored token of the published vocabularies: 66 bytes
 
 
 cdef class Vocab:
     """Token texts and special ids of one model."""
 
-    def __init__(self, HParams hparams not None, stored: list[bytes]) -> None:
+    def __init__(self, HParams hparams not None, stored: list[bytes], special: dict[str, int] | None = None) -> None:
         cdef int i, shift
         if self.n_vocab:
             raise TypeError("the vocabulary is made already")
@@ -39,6 +40,8 @@ cdef class Vocab:
             self.not_ += shift
             self.beg += shift
 
+        if special is not None:
+            self._name_specials(special)
         if self.n_stored > self.n_vocab:
             raise ModelFormatError(f"the file stores {self.n_stored} tokens, more than n_vocab {self.n_vocab}")
         self._text = list(stored)
@@ -46,6 +49,18 @@ cdef class Vocab:
             self._text.append(self._special_text(i))
         for i in range(max(self.n_stored, self.beg + 1), self.n_vocab):
             self._text.append(b"[_TT_%d]" % (i - self.beg))
+
+    cdef int _name_specials(self, dict special) except -1:
+        """Take the ids that a file names. Text is before eot, timestamps are from beg on, languages follow sot."""
+        if set(special) != set(SPECIAL) or any([not 0 <= n < self.n_vocab for n in special.values()]):
+            raise ModelFormatError(f"the special tokens {special} are not those of Whisper, or not in the vocabulary")
+        (self.eot, self.sot, self.translate, self.transcribe, self.solm, self.prev, self.nosp, self.not_,
+         self.beg) = [special[name] for name in SPECIAL]
+        if len(set(special.values())) != len(special) or self.beg != max(special.values()):
+            raise ModelFormatError(f"the special tokens {special} overlap, or do not end with the first timestamp")
+        if self.is_multilingual and self.sot + self.n_languages >= self.n_vocab:
+            raise ModelFormatError(f"{self.n_languages} languages behind token {self.sot} are not in the vocabulary")
+        return 0
 
     def _special_text(self, int token) -> bytes:
         named = {

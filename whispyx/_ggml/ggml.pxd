@@ -31,6 +31,8 @@ cdef extern from "ggml.h" nogil:
         GGML_TYPE_Q8_0
         GGML_TYPE_Q2_K
         GGML_TYPE_Q6_K
+        GGML_TYPE_I8
+        GGML_TYPE_I16
         GGML_TYPE_I32
         GGML_TYPE_I64
         GGML_TYPE_BF16
@@ -91,6 +93,9 @@ cdef extern from "ggml.h" nogil:
 
     ctypedef uint16_t ggml_fp16_t
     void ggml_fp32_to_fp16_row(const float * x, ggml_fp16_t * y, int64_t n)
+    struct ggml_bf16_t:
+        uint16_t bits
+    void ggml_fp32_to_bf16_row(const float * x, ggml_bf16_t * y, int64_t n)
 
     int64_t ggml_time_us()
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from whispyx._core.loader import tensor_bytes
+from whispyx._core.description import tensor_bytes
 from whispyx.errors import ModelFormatError
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from whispyx.capi.objects import to_free, whisper_context
 from whispyx.capi.states import whisper_free_state, whisper_init_state
 from whispyx.capi.structs import whisper_ahead, whisper_aheads, whisper_context_params, whisper_model_loader
 from whispyx.errors import BackendError, ComputeError, ModelError, ParamsError
+from whispyx.models.formats.opening import open_model
 from whispyx.plugins.kernels import check_compute
 
 __all__ = [
@@ -78,7 +79,7 @@ def _load(function: str, source: Any, params: whisper_context_params | None) -> 
         chosen = plugins.load()
         plugins.require_cpu()
         core = Context.load(
-            source,
+            open_model(source),
             use_gpu=params.use_gpu,
             gpu_device=params.gpu_device,
             flash_attn=params.flash_attn,

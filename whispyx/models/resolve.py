@@ -72,12 +72,7 @@ def _explicit(path: Path) -> Path:
         raise ModelNotFoundError(f"there is no model file {path}") from None
     except OSError as error:
         raise ModelNotFoundError(f"the model file {path} cannot be reached: {error.strerror}") from error
-    if path.is_file():
-        return path
-    if path.is_dir():
-        hint = "; turn it into one file with `whispyx convert`" if (path / "model.bin").is_file() else ""
-        raise ModelNotFoundError(f"{path} is a folder, not a model file{hint}")
-    return path  # a pipe or a device can be read once, as a file
+    return path  # a folder of a model's files, or a pipe, which can be read once
 
 
 def _usable(target: Path, *, warn: bool = False) -> bool:

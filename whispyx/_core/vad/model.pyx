@@ -11,7 +11,7 @@ import numpy as np
 
 from whispyx._core.devices cimport Device
 from whispyx._core.handles cimport Buffer, Meta
-from whispyx._core.loader cimport read_magic
+from whispyx._core.ggmlfile cimport read_magic
 from whispyx._core.source cimport Source
 from whispyx._ggml.ggml cimport GGML_TYPE_F16, GGML_TYPE_F32, ggml_new_tensor_2d, ggml_nbytes, ggml_tensor
 from whispyx._ggml.ggml_backend cimport (

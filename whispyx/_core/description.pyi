@@ -1,6 +1,5 @@
 from collections.abc import Sequence
 
-MAGIC: int
 WEIGHT_TYPES: frozenset[int]
 CONV_TYPES: frozenset[int]
 

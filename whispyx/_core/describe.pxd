@@ -1,0 +1,3 @@
+from whispyx._core.description cimport Description
+
+cdef Description describe(object source)

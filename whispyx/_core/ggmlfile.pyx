@@ -1,0 +1,142 @@
+"""Reads the legacy ggml model file: settings, mel filters, vocabulary, headers of tensors (layout: docs/model-format.md).
+
+Every header is checked against the settings and the file's size; nothing is allocated from a number that the file claims
+before that number is known to fit.
+"""
+
+from whispyx._core.description cimport Description, Record, check_record
+from whispyx._core.hparams cimport HParams
+from whispyx._core.source cimport Source
+from whispyx._core.vocab cimport Vocab
+from whispyx._ggml.ggml cimport ggml_row_size, ggml_type
+
+from whispyx._core.hparams import FIELDS
+from whispyx._core.vocab import MAX_TOKEN_BYTES
+from whispyx._core.weights import expected_tensors
+from whispyx.errors import ModelFormatError
+
+MAGIC = 0x67676D6C
+MAX_NAME_BYTES = 64
+N_FFT_BINS = 201
+
+# First bytes of things people download instead of a model.
+_NOT_A_MODEL = (
+    (b"<", "a web page (HTML or XML): the download most likely returned an error page"),
+    (b"vers", "a Git LFS pointer: the file itself was not downloaded (git lfs pull)"),
+    (b"GGUF", "a GGUF file; whispyx reads the legacy ggml format of whisper.cpp (ggml-*.bin)"),
+    (b"PK\x03\x04", "a zip archive or PyTorch checkpoint; convert it to the ggml format first"),
+)
+
+
+cdef int read_magic(Source source, str what) except -1:
+    """Refuse a file that is not `what`, and say what it is instead where that can be told."""
+    if source.size == 0:
+        raise ModelFormatError(f"{source.name} is empty")
+    head = source.take(4, "the magic number")
+    if int.from_bytes(head, "little") != MAGIC:
+        for start, meaning in _NOT_A_MODEL:
+            if head.startswith(start):
+                raise ModelFormatError(f"{source.name} is {meaning}")
+        raise ModelFormatError(f"{source.name} is not {what}: it starts with {head!r}, not b'lmgg'")
+    return 0
+
+
+cdef HParams read_hparams(Source source):
+    read_magic(source, "a ggml Whisper model")
+    try:
+        return HParams(*[source.i32(name) for name in FIELDS])
+    except ModelFormatError as error:
+        raise ModelFormatError(f"{source.name}: {error}") from None
+
+
+cdef bytes read_filter_bytes(Source source, HParams hp):
+    cdef int n_mel = source.i32("the number of mel bands")
+    cdef int n_fft = source.i32("the number of frequency bins")
+    if n_mel != hp.n_mels or n_fft != N_FFT_BINS:
+        raise ModelFormatError(
+            f"{source.name}: the mel filters are {n_mel} x {n_fft}, expected {hp.n_mels} x {N_FFT_BINS}"
+        )
+    return source.take(<size_t>n_mel * n_fft * 4, "the mel filters")
+
+
+cdef Vocab read_vocab(Source source, HParams hp):
+    cdef int n = source.i32("the vocabulary count"), i, length
+    if not 0 < n <= hp.n_vocab:
+        raise ModelFormatError(f"{source.name} stores {n} tokens; the model has {hp.n_vocab}")
+    stored = []
+    # Two small fields 50,000 times: a name for each is made only where the file ends inside of it.
+    for i in range(n):
+        length = source.i32("" if source.size - source.pos >= 4 else f"the length of token {i}")
+        if not 0 <= length <= MAX_TOKEN_BYTES:
+            raise ModelFormatError(
+                f"{source.name}: token {i} has {length} bytes; at most {MAX_TOKEN_BYTES} are plausible"
+            )
+        stored.append(source.take(length, "" if source.size - source.pos >= length else f"token {i}"))
+    return Vocab(hp, stored)
+
+
+cdef Record read_record(Source source, dict expected):
+    cdef Record record = Record.__new__(Record)
+    cdef int n_dims = source.i32("the number of dimensions of a tensor")
+    cdef int n_name = source.i32("the length of a tensor's name")
+    record.type = record.stored = source.i32("the type of a tensor")
+    if not 1 <= n_dims <= 4:
+        raise ModelFormatError(f"{source.name}: a tensor has {n_dims} dimensions (1 to 4 are possible)")
+    if not 1 <= n_name <= MAX_NAME_BYTES:
+        raise ModelFormatError(
+            f"{source.name}: a tensor's name has {n_name} bytes (1 to {MAX_NAME_BYTES} are possible)"
+        )
+    dims = [source.i32("a tensor's dimensions") for _ in range(n_dims)]
+    record.name = source.take(n_name, "a tensor's name").decode("utf-8", "backslashreplace")
+    if record.name not in expected:
+        raise ModelFormatError(
+            f"{source.name} holds a tensor {record.name!r} that a Whisper model of these settings has not"
+        )
+    record.shape, rule = expected[record.name]
+    if _significant(dims) != _significant(record.shape):
+        raise ModelFormatError(f"{source.name}: {record.name} has shape {dims}, the settings say {list(record.shape)}")
+    check_record(record, rule, source.name)
+    record.n_bytes = ggml_row_size(<ggml_type>record.type, record.shape[0])
+    for n in record.shape[1:]:
+        record.n_bytes *= n
+    record.source, record.offset = source, source.pos
+    if record.offset + <long long>record.n_bytes > source.size:
+        raise ModelFormatError(
+            f"{source.name} ends early: {record.name} needs {record.n_bytes} bytes at offset {record.offset},"
+            f" the file has {source.size} bytes"
+        )
+    source.seek(record.offset + record.n_bytes)
+    return record
+
+
+def _significant(dims) -> list[int]:
+    """Dimensions other than one: a bias may be stored as (1, n) or (n)."""
+    return [int(n) for n in dims if n != 1]
+
+
+cdef list read_records(Source source, HParams hp):
+    expected = expected_tensors(hp)
+    cdef dict found = {}
+    cdef Record record
+    while source.pos < source.size:
+        record = read_record(source, expected)
+        if record.name in found:
+            raise ModelFormatError(f"{source.name} holds tensor {record.name} twice")
+        found[record.name] = record
+    missing = [name for name in expected if name not in found]
+    if found and missing:
+        raise ModelFormatError(
+            f"{source.name} lacks {len(missing)} of {len(expected)} tensors, the first is {missing[0]}"
+        )
+    return list(found.values())
+
+
+cdef Description describe(Source source):
+    """Read all but the weights of a file of whisper.cpp."""
+    cdef Description found = Description.__new__(Description)
+    found.name, found.sources = source.name, [source]
+    found.hparams = read_hparams(source)
+    found.filters = read_filter_bytes(source, found.hparams)
+    found.vocab = read_vocab(source, found.hparams)
+    found.records = read_records(source, found.hparams)
+    return found

@@ -1,0 +1,126 @@
+"""From whatever a user calls a model to what the recogniser loads."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from whispyx.errors import ModelError
+
+from .manifest import Blob, Manifest
+
+__all__ = ["describe", "open_model"]
+
+_GGML = b"lmgg"
+
+
+def open_model(source: Any) -> Any:
+    """Return what `Context.load` takes for a model of any format.
+
+    Parameters
+    ----------
+    source : path, bytes-like or binary file object
+        A file or a folder; a file object is read to its end.
+
+    Returns
+    -------
+    path, bytes-like or Manifest
+        A file of whisper.cpp as it was given: the recogniser reads it itself. Anything else as a manifest.
+
+    Raises
+    ------
+    ModelNotFoundError
+        There is nothing at that path.
+    ModelFormatError
+        It is no Whisper model, or one that cannot be read; the message says what it is instead.
+    ModelError
+        It cannot be read.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        return path if _is_ggml_file(path) else describe(path)
+    if not isinstance(source, (bytes, bytearray, memoryview)):
+        if not hasattr(source, "read"):
+            return source  # the recogniser says what a model can be
+        source = _read_all(source)
+    return source if bytes(memoryview(source).cast("B")[:4]) == _GGML else describe(source)
+
+
+def _read_all(file: Any) -> bytes:
+    """Read a binary file object to its end, however little it gives at a time."""
+    name, parts = str(getattr(file, "name", "the model file object")), []
+    try:
+        while part := file.read():
+            if not isinstance(part, (bytes, bytearray)):
+                raise TypeError("a model file object must be opened in binary mode")
+            parts.append(part)
+    except OSError as error:
+        raise ModelError(f"reading {name} failed: {error}") from error
+    return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+
+def _is_ggml_file(path: str) -> bool:
+    """Whether a path is for the recogniser: a file that begins as whisper.cpp's do, or a pipe, which is read once."""
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            return stat.S_ISFIFO(mode)
+        with open(path, "rb") as file:
+            return file.read(4) == _GGML
+    except (OSError, ValueError):
+        return False  # whoever looks closer says what is wrong
+
+
+def describe(source: str | bytes | bytearray | memoryview) -> Manifest:
+    """Read the headers of a model that is not in whisper.cpp's format."""
+    from .sniff import recognise
+
+    kind = recognise(source)
+    manifest = _READERS[kind](source)
+    if manifest.filters is None:
+        from whispyx.models.convert.filters import mel_filters
+
+        manifest.filters = mel_filters(manifest.settings.n_mels)
+    return manifest
+
+
+def _folder_of(source: Any) -> Path:
+    if not isinstance(source, (str, os.PathLike)):
+        raise ModelError("a model of several files is a folder, not bytes")
+    path = Path(source)
+    return path if path.is_dir() else path.parent
+
+
+def _huggingface(source: Any) -> Manifest:
+    from .huggingface import read_folder
+
+    return read_folder(_folder_of(source))
+
+
+def _ctranslate2(source: Any) -> Manifest:
+    from .ctranslate2 import read_folder
+
+    return read_folder(_folder_of(source))
+
+
+def _gguf(source: Any) -> Manifest:
+    from .gguf import read_gguf
+
+    return read_gguf(Blob(source))
+
+
+def _openai(source: Any) -> Manifest:
+    from .openai import read_checkpoint
+
+    return read_checkpoint(Blob(source))
+
+
+_READERS: dict[str, Callable[[Any], Manifest]] = {
+    "huggingface": _huggingface,
+    "ctranslate2": _ctranslate2,
+    "gguf": _gguf,
+    "openai": _openai,
+}
