@@ -48,6 +48,7 @@ LAYERS = (
         "_core.inspect",
         "_core.microbench",
         "_core.optest",
+        "_core.quantise",
     ),
     ("_core.logits", "_core.beam", "_core.segments", "_core.lang"),
     ("_core.attempt",),
@@ -63,6 +64,7 @@ LAYERS = (
     ("writers.*", "_assemble", "_engine"),
     ("_job",),
     ("model",),
+    ("conversion.*",),
     ("_benchmark", "runner"),
     ("", "cli.*", "__main__"),
 )

@@ -3,9 +3,10 @@
 from whispyx._core.describe cimport describe
 from whispyx._core.description cimport Description, Record
 from whispyx._core.loader cimport fingerprint_of
-from whispyx._core.reading cimport read_floats
+from whispyx._core.reading cimport Rows, placed_bytes, read_floats, rows_of
+from whispyx._ggml.ggml cimport GGML_TYPE_F32
 
-from whispyx.errors import ModelFormatError, StateError
+from whispyx.errors import ModelFormatError, ParamsError, StateError
 
 
 cdef class WeightFile:
@@ -24,6 +25,70 @@ cdef class WeightFile:
         if not self.records:
             self.close()
             raise ModelFormatError(f"{self.name} holds no tensors")
+
+    @property
+    def manifest(self):
+        """What the model was described by, None for a file of whisper.cpp."""
+        return self.model.manifest
+
+    @property
+    def tokens(self) -> list[bytes]:
+        """Texts of the tokens that are stored."""
+        cdef int i
+        return [self.model.vocab.text(i) for i in range(self.model.vocab.n_stored)]
+
+    @property
+    def filters(self):
+        """Mel filters, float32 (n_mels, 201)."""
+        import numpy as np
+
+        return np.frombuffer(self.model.filters, "<f4").reshape(self.model.hparams.n_mels, -1)
+
+    def names(self) -> list[str]:
+        """Return the names of the tensors, in the order of the file."""
+        return list(self.records)
+
+    def type_of(self, str name) -> int:
+        """Return ggml's number of the type that a tensor has, or gets where the file has another than ggml computes with."""
+        return (<Record>self.records[name]).type
+
+    def shape_of(self, str name) -> tuple[int, ...]:
+        """Return a tensor's shape, the slowest dimension first."""
+        return (<Record>self.records[name]).shape[::-1]
+
+    def rows(self, str name, long long first, long long n) -> bytearray:
+        """Return rows [first, first + n) of a tensor, all dimensions but the last counted as rows, in its `type_of`."""
+        cdef Record record = self.records[name]
+        cdef Rows reader = Rows()
+        cdef long long total = rows_of(record)
+        if self.model is None:
+            raise StateError(f"{self.name} was closed")
+        if first < 0 or n < 0 or first + n > total:
+            raise ParamsError(f"{name} has {total} rows; {n} from {first} on were asked for")
+        out = bytearray(n * (placed_bytes(record) // total))
+        if out:
+            reader.read(record, first, n, <char *>out)
+        return out
+
+    def floats(self, str name, long long first, long long n):
+        """Return rows [first, first + n) of a tensor as float32 (n, width)."""
+        cdef Record record = self.records[name]
+        cdef Record wide = Record.__new__(Record)
+        cdef Rows reader = Rows()
+        cdef float[:, ::1] values
+        import numpy as np
+
+        if self.model is None:
+            raise StateError(f"{self.name} was closed")
+        if first < 0 or n < 0 or first + n > rows_of(record):
+            raise ParamsError(f"{name} has {rows_of(record)} rows; {n} from {first} on were asked for")
+        wide.name, wide.shape, wide.stored, wide.type = record.name, record.shape, record.stored, GGML_TYPE_F32
+        wide.source, wide.offset, wide.n_bytes, wide.factors = record.source, record.offset, record.n_bytes, record.factors
+        out = np.empty((n, record.shape[0]), dtype=np.float32)
+        if n:
+            values = out
+            reader.read(wide, first, n, <char *>&values[0, 0])
+        return out
 
     def bytes_of(self, str name) -> int:
         """Return how many bytes a tensor takes in the file."""

@@ -169,6 +169,9 @@ cdef extern from "ggml.h" nogil:
         ggml_to_float_t to_float
 
     const ggml_type_traits * ggml_get_type_traits(ggml_type type)
+    bint ggml_quantize_requires_imatrix(ggml_type type)
+    size_t ggml_quantize_chunk(ggml_type type, const float * src, void * dst, int64_t start, int64_t nrows,
+                               int64_t n_per_row, const float * imatrix)
 
     struct ggml_threadpool_params:
         bint cpumask[512]

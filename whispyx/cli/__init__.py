@@ -137,11 +137,14 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
         from .rpc_server import run_rpc_server
 
         return run_rpc_server
+    if name in ("convert", "quantize"):
+        from . import convert
+
+        return convert.run_convert if name == "convert" else convert.run_quantize
     from . import manage
 
     return {
         "info": manage.run_info,
         "devices": manage.run_devices,
-        "convert": manage.run_convert,
         "fetch": manage.run_fetch,
     }[name]

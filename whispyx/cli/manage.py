@@ -1,4 +1,4 @@
-"""`whispyx info`, `devices`, `convert`, `fetch`."""
+"""`whispyx info`, `devices`, `fetch`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .status import Status, status_of
 if TYPE_CHECKING:
     from .._core.devices import Device
 
-__all__ = ["run_convert", "run_devices", "run_fetch", "run_info"]
+__all__ = ["run_devices", "run_fetch", "run_info"]
 
 
 def run_info(args: argparse.Namespace, console: Console) -> int:
@@ -98,16 +98,6 @@ def run_devices(args: argparse.Namespace, console: Console) -> int:
     for line in columns(table):
         console.line(line)
     console.line("\npython -m whispyx.plugins tells which plugins were found and refused, and why")
-    return Status.OK
-
-
-def run_convert(args: argparse.Namespace, console: Console) -> int:
-    """Make a ggml model file."""
-    from ..models.convert import convert
-
-    with console.byte_bar("model") as progress:
-        made = convert(args.source, args.destination, args.dtype, progress=progress)
-    console.line(str(made))
     return Status.OK
 
 

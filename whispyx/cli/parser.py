@@ -79,12 +79,17 @@ def make_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
 
         models.add_arguments(store, common)
 
-    convert = command("convert", "make a ggml model file of a CTranslate2 Whisper folder")
-    convert.add_argument("source", metavar="SRC", help="the folder")
-    convert.add_argument("destination", metavar="DEST", help="the file to write")
-    convert.add_argument(
-        "--dtype", choices=("f16", "f32", "bf16"), default="f16", help="storage of the weights (%(default)s)"
-    )
+    change = command("convert", "write a model of any readable form as one file")
+    if wanted in (None, "convert"):
+        from . import convert
+
+        convert.add_convert_arguments(change)
+
+    shrink = command("quantize", "write a model as one file, in fewer bits")
+    if wanted in (None, "quantize"):
+        from . import convert
+
+        convert.add_quantize_arguments(shrink)
 
     openvino = command("openvino-encoder", "write a model's encoder as files for OpenVINO")
     openvino.add_argument("model", metavar="MODEL", help="model name or file")
