@@ -29,6 +29,7 @@ from whispyx.errors import ModelFormatError
 from whispyx.languages import CODES
 
 N_FFT_BINS = 201
+ENGLISH_EOT = 50256
 MOST_LISTED = 5             # tensors that a message names
 
 FILE_TYPES = {0: 0, 1: 1, 2: 2, 3: 3, 6: 8, 7: 9, 8: 7, 10: 10, 11: 11, 12: 12, 13: 13, 14: 14, 30: 24}
@@ -75,9 +76,12 @@ cdef tuple settings_of(object manifest):
     if languages is not None and tuple(languages) != tuple(CODES[:len(languages)]):
         raise ModelFormatError(f"{manifest.name}: the languages {', '.join(languages)} are not those of Whisper in its order")
     try:
+        special = vocabulary.special
+        # English-only vocabularies have language tokens as well; they are GPT-2's, which ends one token earlier.
         hp = HParams(*manifest.settings.values(), file_type,
-                     n_languages=None if vocabulary.special is None else len(languages or ()))
-        return hp, Vocab(hp, list(vocabulary.tokens), vocabulary.special)
+                     n_languages=None if special is None else len(languages or ()),
+                     multilingual=special is None or special.get("eot") != ENGLISH_EOT)
+        return hp, Vocab(hp, list(vocabulary.tokens), special)
     except ModelFormatError as error:
         raise ModelFormatError(f"{manifest.name}: {error}") from None
 

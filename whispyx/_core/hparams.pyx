@@ -41,7 +41,7 @@ cdef class HParams:
         A value is outside what a Whisper model can have, or two values contradict each other.
     """
 
-    def __init__(self, *values: int, n_languages: int | None = None) -> None:
+    def __init__(self, *values: int, n_languages: int | None = None, multilingual: bool = True) -> None:
         if self.n_vocab:
             raise TypeError("the settings are made already")
         if len(values) != len(FIELDS):
@@ -72,7 +72,7 @@ cdef class HParams:
         self.is_multilingual = self.n_vocab >= 51865
         self.n_languages = self.n_vocab - 51765 - (1 if self.is_multilingual else 0)
         if n_languages is not None:
-            self.is_multilingual, self.n_languages = n_languages > 0, n_languages or 99
+            self.is_multilingual, self.n_languages = multilingual and n_languages > 0, n_languages or 99
 
     @property
     def model_type(self) -> str:
