@@ -5,11 +5,13 @@ import numpy as np
 import numpy.typing as npt
 
 from .hparams import HParams
+from .vocab import Vocab
 
 class WeightFile:
     hparams: HParams
     name: str
     manifest: Any
+    vocab: Vocab
     tokens: list[bytes]
     filters: npt.NDArray[np.float32]
     def __init__(self, source: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Any) -> None: ...

@@ -32,6 +32,11 @@ cdef class WeightFile:
         return self.model.manifest
 
     @property
+    def vocab(self):
+        """The vocabulary."""
+        return self.model.vocab
+
+    @property
     def tokens(self) -> list[bytes]:
         """Texts of the tokens that are stored."""
         cdef int i

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from whispyx._core.cores import usable_cores
-from whispyx._core.hparams import FIELDS
+from whispyx._core.hparams import FIELDS, HParams
 from whispyx._core.quantise import dequantise, quantise
+from whispyx._core.vocab import Vocab
 from whispyx._core.weightfile import WeightFile
 from whispyx.errors import ModelError, ModelFormatError, ParamsError
 from whispyx.models.formats.manifest import Manifest, Settings, Vocabulary
@@ -36,6 +37,9 @@ _MAGIC: Final = 0x67676D6C
 _QUANTIZED: Final = 2000  # version 2 of ggml's blocks, times 1000, is added to the number of the file type
 _CHUNK_NUMBERS: Final = 1 << 20
 _COMMON: Final = (51864, 51865, 51866)
+_SPECIAL: Final = (
+    "eot", "sot", "translate", "transcribe", "solm", "prev", "nosp", "not_", "beg", "n_languages", "is_multilingual",
+)  # fmt: skip
 
 
 def convert(
@@ -187,7 +191,7 @@ def _rounded(
 
 def _write_ggml(target: Path, work: _Work) -> None:
     weights = work.weights
-    if weights.hparams.n_vocab not in _COMMON or _special(weights) is not None:
+    if not _is_common(weights):
         raise ParamsError(
             f"{weights.name} has special tokens of its own, which whisper.cpp's format cannot tell: write GGUF"
         )
@@ -202,8 +206,13 @@ def _write_ggml(target: Path, work: _Work) -> None:
                 out.write(block)
 
 
-def _special(weights: WeightFile) -> dict[str, int] | None:
-    return None if weights.manifest is None else weights.manifest.vocabulary.special
+def _is_common(weights: WeightFile) -> bool:
+    """Whether the ids of special tokens follow from the number of tokens, as whisper.cpp takes them to."""
+    hp, vocab = weights.hparams, weights.vocab
+    if hp.n_vocab not in _COMMON:
+        return False
+    plain = Vocab(HParams(*(getattr(hp, name) for name in FIELDS)), [])
+    return all(getattr(vocab, name) == getattr(plain, name) for name in _SPECIAL)
 
 
 def _ggml_header(work: _Work) -> bytes:

@@ -1,0 +1,1 @@
+"""Models of every format: their headers are read here, their weights by the recogniser."""
