@@ -1,7 +1,7 @@
 """From a source of whatever kind to the description of a model.
 
-A path, bytes or a file object is a file of whisper.cpp. Other formats come as the manifest that `whispyx.models.formats`
-makes of their headers; what it says is checked here as if it were a file.
+A path, bytes or a file object is a file of whisper.cpp. Other formats come as the manifest that
+`whispyx.models.formats` makes of their headers; what it says is checked here as if it were a file.
 """
 
 import math
@@ -74,7 +74,8 @@ cdef tuple settings_of(object manifest):
     common = max(set(stored), key=stored.count) if stored else <int>GGML_TYPE_F16
     file_type = FILE_TYPES.get(common, FILE_TYPES[<int>GGML_TYPE_F16])
     if languages is not None and tuple(languages) != tuple(CODES[:len(languages)]):
-        raise ModelFormatError(f"{manifest.name}: the languages {', '.join(languages)} are not those of Whisper in its order")
+        raise ModelFormatError(
+            f"{manifest.name}: the languages {', '.join(languages)} are not those of Whisper in its order")
     try:
         special = vocabulary.special
         # English-only vocabularies have language tokens as well; they are GPT-2's, which ends one token earlier.
@@ -124,8 +125,8 @@ cdef Record record_of(object tensor, tuple wanted, Description found):
     record.n_bytes = math.prod(shape[1:]) * <size_t>ggml_row_size(<ggml_type>record.stored, shape[0])
     if tensor.n_bytes != record.n_bytes or tensor.offset < 0 or tensor.offset + tensor.n_bytes > source.size:
         raise ModelFormatError(
-            f"{source.name}: {tensor.name} takes {record.n_bytes} bytes; {tensor.n_bytes} at offset {tensor.offset} are "
-            f"announced, the file has {source.size}"
+            f"{source.name}: {tensor.name} takes {record.n_bytes} bytes; {tensor.n_bytes} at offset {tensor.offset} "
+            f"are announced, the file has {source.size}"
         )
     record.factors = factors_of(tensor, found) if integers else None
     return record

@@ -1,7 +1,7 @@
-"""Reads the legacy ggml model file: settings, mel filters, vocabulary, headers of tensors (layout: docs/model-format.md).
+"""Reads the legacy ggml model file: settings, mel filters, vocabulary, headers of tensors.
 
-Every header is checked against the settings and the file's size; nothing is allocated from a number that the file claims
-before that number is known to fit.
+The layout is in docs/model-format.md. Every header is checked against the settings and the file's size; nothing is
+allocated from a number that the file claims before that number is known to fit.
 """
 
 from whispyx._core.description cimport Description, Record, check_record

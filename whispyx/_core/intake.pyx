@@ -189,7 +189,7 @@ cdef class Intake:
         self.sources, self.kept = [], []
 
     cdef int begin(self, Source source, object factors) except -1:
-        """Say where the tensor that is noted next lies, and what its integers are divided by: float32 array, or None."""
+        """Say where the tensor that is noted next lies, and what its integers are divided by (float32), or None."""
         cdef const float[::1] divisors
         if not self.sources or self.sources[len(self.sources) - 1] is not source:
             self.sources.append(source)
@@ -275,7 +275,8 @@ cdef class Intake:
         intake.most_bytes, intake.most_numbers = self.most_bytes, self.most_numbers
         try:
             if readers == NULL or rooms == NULL:
-                raise ComputeMemoryError(f"no memory to read the weights: {n_threads * room / 1e6:.1f} MB were asked for")
+                raise ComputeMemoryError(
+                    f"no memory to read the weights: {n_threads * room / 1e6:.1f} MB were asked for")
             for i in range(n_threads):
                 readers[i].intake, readers[i].room = &intake, rooms + i * room
             wx_start_readers(readers, n_threads)

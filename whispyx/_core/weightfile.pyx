@@ -54,7 +54,7 @@ cdef class WeightFile:
         return list(self.records)
 
     def type_of(self, str name) -> int:
-        """Return ggml's number of the type that a tensor has, or gets where the file has another than ggml computes with."""
+        """Return ggml's number of a tensor's type, or of the one that it gets where ggml cannot compute with its own."""
         return (<Record>self.records[name]).type
 
     def shape_of(self, str name) -> tuple[int, ...]:
@@ -88,7 +88,8 @@ cdef class WeightFile:
         if first < 0 or n < 0 or first + n > rows_of(record):
             raise ParamsError(f"{name} has {rows_of(record)} rows; {n} from {first} on were asked for")
         wide.name, wide.shape, wide.stored, wide.type = record.name, record.shape, record.stored, GGML_TYPE_F32
-        wide.source, wide.offset, wide.n_bytes, wide.factors = record.source, record.offset, record.n_bytes, record.factors
+        wide.source, wide.offset, wide.n_bytes = record.source, record.offset, record.n_bytes
+        wide.factors = record.factors
         out = np.empty((n, record.shape[0]), dtype=np.float32)
         if n:
             values = out

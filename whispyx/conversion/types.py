@@ -86,8 +86,8 @@ class TypeChoice:
         kind = TYPE_NAMES.get(found)
         if kind is not None and shape[-1] % BLOCKS[kind]:
             raise ParamsError(
-                f"{kind} packs {BLOCKS[kind]} numbers together, and rows of {name} have {shape[-1]}: choose a type with "
-                f"blocks of 32, such as {kind[:2]}_0"
+                f"{kind} packs {BLOCKS[kind]} numbers together, and rows of {name} have {shape[-1]}: choose a type "
+                "with blocks of 32, such as q8_0 or q5_1"
             )
         return found
 

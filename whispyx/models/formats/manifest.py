@@ -148,9 +148,9 @@ class Tensor:
 class Vocabulary:
     """Texts of the tokens, and the ids of those that are no text.
 
-    `special` holds the ids of eot, sot, translate, transcribe, solm, prev, nosp, not, beg where a file names them; None:
-    they follow from the number of tokens, as in whisper.cpp. Likewise `languages`: code of each language token, in the
-    order of their ids, which follow sot.
+    `special` holds the ids of eot, sot, translate, transcribe, solm, prev, nosp, not, beg where a file names them;
+    None: they follow from the number of tokens, as in whisper.cpp. Likewise `languages`: code of each language token,
+    in the order of their ids, which follow sot.
     """
 
     tokens: tuple[bytes, ...]
