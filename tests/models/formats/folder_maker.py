@@ -175,7 +175,7 @@ def write(folder: Path, contents: Mapping[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         raw = content if isinstance(content, (bytes, str)) else json.dumps(content)
-        (folder / name).write_bytes(raw if isinstance(raw, bytes) else raw.encode())
+        (folder / name).write_bytes(raw if isinstance(raw, bytes) else raw.encode("utf-8", "surrogatepass"))
     return folder
 
 
