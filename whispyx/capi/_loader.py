@@ -1,7 +1,8 @@
-"""Reads a model through a whisper_model_loader, field by field, into one block of bytes.
+"""Reads a model through a whisper_model_loader into one block of bytes: whisper.cpp's format field by field.
 
 The C library asks for exactly the bytes of each field and ignores how many it got, so loaders exist whose count means
-nothing. They work here too: a block that stays as it was before the call was not written.
+nothing. They work here too: what stays as it was before the call was not written. Formats that the C library does not
+know are read in blocks, to the end.
 """
 
 from __future__ import annotations
@@ -12,12 +13,20 @@ from typing import TYPE_CHECKING, Final
 
 from whispyx._core.description import tensor_bytes
 from whispyx.errors import ModelFormatError
+from whispyx.models.formats.sniff import begins_a_model
 
 if TYPE_CHECKING:
     from whispyx.capi.structs import whisper_model_loader
 
 MARK: Final = bytes(range(0xA5, 0xA5 + 64)) * 4
 """What the start of a block holds before it is filled."""
+MAGIC: Final = b"lmgg"
+SNIFFED_BYTES: Final = 4096
+"""Of what is not in whisper.cpp's format, so much is read before anybody believes that it is a model."""
+MAX_FILE: Final = 1 << 33
+"""A loader may never say that it is at its end. The largest Whisper, in f32, has 6.2 GB."""
+MIN_BLOCK: Final = 1 << 12
+ALIGNMENT: Final = 32
 MAX_FIELD: Final = 1 << 31
 BLOCK_BYTES: Final = 1 << 22
 HEAD_BYTES: Final = 12
@@ -48,6 +57,34 @@ class Reader:
                 break
         return memoryview(self.data)[start:].tobytes()
 
+    def to_the_end(self) -> None:
+        """Read until the loader says that it is at its end, or gives nothing.
+
+        Raises
+        ------
+        ModelFormatError
+            It gives more than any model has.
+        """
+        n = BLOCK_BYTES
+        while not self.at_end():
+            block = bytearray(MARK * (n // len(MARK)))
+            count = self._read(self._context, memoryview(block), n)
+            if isinstance(count, int) and not isinstance(count, bool) and 0 < count < n:
+                self.data += memoryview(block)[:count]
+                # Some give little at a time, however much is asked for.
+                n = min(max(MIN_BLOCK, 1 << (2 * count - 1).bit_length()), BLOCK_BYTES)
+            else:
+                written = _written(block)
+                if not written:
+                    break
+                self.data += memoryview(block)[:written]
+            if len(self.data) > MAX_FILE:
+                raise ModelFormatError(f"the loader gives more than {MAX_FILE} bytes; no model is that large")
+        if self.data.startswith(b"PK") or len(self.data) % ALIGNMENT == 0:
+            return
+        # A model can end in a byte of the mark. Formats other than zip files bear some bytes too many.
+        self.data += memoryview(MARK)[: -len(self.data) % ALIGNMENT]
+
     def _block(self, n: int) -> bytes:
         """Ask the loader once, and find out how much it gave."""
         block = bytearray(n)
@@ -70,9 +107,18 @@ class Reader:
         return bool(self._eof(self._context))
 
 
+def _written(block: bytearray) -> int:
+    """Return where the part of a block begins that still is the mark, in which all of it began."""
+    import numpy as np
+
+    mark = np.frombuffer(MARK * (len(block) // len(MARK)), np.uint8)
+    changed = np.flatnonzero(np.frombuffer(block, np.uint8) != mark)
+    return int(changed[-1]) + 1 if len(changed) else 0
+
+
 def _model_head(reader: Reader) -> bool:
-    """Read what is in front of a Whisper model's tensors. False when it cannot be one or ends early."""
-    if reader.i32() is None or reader.i32(N_HPARAMS) is None:
+    """Read what is between magic number and tensors of a Whisper model. False when it cannot be one or ends early."""
+    if reader.i32(N_HPARAMS) is None:
         return False
     shape = reader.i32(2)
     if shape is None or min(shape) < 0 or len(reader.take(4 * shape[0] * shape[1])) < 4 * shape[0] * shape[1]:
@@ -123,17 +169,27 @@ def _tensors(reader: Reader) -> Iterator[None]:
         yield
 
 
-def read_all(loader: whisper_model_loader, *, vad: bool = False) -> bytes:
+def read_all(loader: whisper_model_loader, *, vad: bool = False) -> bytes | bytearray:
     """Return the bytes of the model behind a loader, and close the loader whatever happens.
 
-    What is wrong with the bytes is for whoever reads them: reading stops where the next field cannot be found.
+    What is wrong with the bytes is for whoever reads them: reading stops where the next field cannot be found, or after
+    `SNIFFED_BYTES` of what is no model.
     """
     try:
         reader = Reader(loader)
-        if _vad_head(reader) if vad else _model_head(reader):
-            for _ in _tensors(reader):
-                pass
-        return bytes(reader.data)
+        if vad:
+            if _vad_head(reader):
+                for _ in _tensors(reader):
+                    pass
+        elif reader.take(len(MAGIC)) == MAGIC:
+            if _model_head(reader):
+                for _ in _tensors(reader):
+                    pass
+        elif len(reader.data) == len(MAGIC):
+            reader.take(SNIFFED_BYTES - len(MAGIC))
+            if begins_a_model(bytes(reader.data)):
+                reader.to_the_end()
+        return reader.data
     finally:
         if loader.close is not None:
             loader.close(loader.context)

@@ -126,7 +126,7 @@ def _block(buffer: Any, buffer_size: int | None) -> memoryview:
     return view[:size]
 
 
-def _from_loader(function: str, loader: whisper_model_loader) -> bytes | None:
+def _from_loader(function: str, loader: whisper_model_loader) -> bytes | bytearray | None:
     if not isinstance(loader, whisper_model_loader):
         raise TypeError(f"{function}: a whisper_model_loader is needed, not {loader!r}")
     try:
@@ -166,7 +166,8 @@ def whisper_init_with_params_no_state(
     """whisper_context * whisper_init_with_params_no_state(
         whisper_model_loader * loader, whisper_context_params params)
 
-    Loads a model through functions of the caller, and closes the loader whatever happens.
+    Loads a model through functions of the caller, and closes the loader whatever happens. Any model that is one file
+    will do: whisper.cpp's format, GGUF, OpenAI's.
     """
     function = "whisper_init_with_params_no_state"
     data = _from_loader(function, loader)

@@ -15,7 +15,7 @@ from .manifest import Blob, FormatName
 from .signatures import foreign, is_safetensors, text_kind
 from .zips import read_records
 
-__all__ = ["recognise"]
+__all__ = ["begins_a_model", "recognise"]
 
 _GGML: Final = b"lmgg"
 _GGUF: Final = b"GGUF"
@@ -102,6 +102,11 @@ def recognise(source: Source) -> FormatName:
         raise ModelFormatError(f"{path} is neither a file nor a folder; copy the model into a file")
     with Blob(path) as blob:
         return _recognise_file(blob)
+
+
+def begins_a_model(head: bytes) -> bool:
+    """Whether a model that is one file, in another format than whisper.cpp's, can begin like this."""
+    return head.startswith((_GGUF, *_ZIPS))
 
 
 def _error(name: str, what: str, advice: str) -> ModelFormatError:
