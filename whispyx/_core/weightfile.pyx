@@ -54,7 +54,7 @@ cdef class WeightFile:
         return list(self.records)
 
     def type_of(self, str name) -> int:
-        """Return ggml's number of a tensor's type, or of the one that it gets where ggml cannot compute with its own."""
+        """Return ggml's number of a tensor's type, or of the one that it gets where ggml cannot compute with it."""
         return (<Record>self.records[name]).type
 
     def shape_of(self, str name) -> tuple[int, ...]:
