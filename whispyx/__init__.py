@@ -21,6 +21,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     from . import writers
+    from .conversion import ModelDescription, inspect_model
     from .errors import (
         Aborted,
         AudioError,
@@ -61,6 +62,7 @@ __all__ = [
     "Fallback",
     "LanguageError",
     "Model",
+    "ModelDescription",
     "ModelError",
     "ModelFormatError",
     "ModelInfo",
@@ -76,6 +78,7 @@ __all__ = [
     "Transcript",
     "WhispyxError",
     "__version__",
+    "inspect_model",
     "transcribe",
     "writers",
 ]
@@ -85,6 +88,7 @@ _HOMES: Final = {
     "Devices": "results",
     "Fallback": "fallback",
     "Model": "model",
+    "ModelDescription": "conversion",
     "ModelInfo": "results",
     "Runner": "runner",
     "Segment": "results",
@@ -92,6 +96,7 @@ _HOMES: Final = {
     "Timings": "results",
     "Token": "results",
     "TranscribeOptions": "options",
+    "inspect_model": "conversion",
     "Transcript": "results",
     "transcribe": "model",
 }

@@ -263,13 +263,15 @@ def test_every_language_is_taken(install: Install, folder: Path) -> None:
     assert [asked.fields["language"] for asked in engine.asked] == list(LANGUAGES)[:99]
 
 
-def test_info_tells_what_a_model_is_for_people_and_for_programs(install: Install, capsys: Capture) -> None:
+def test_info_tells_what_a_loaded_model_is_for_people_and_for_programs(install: Install, capsys: Capture) -> None:
     install(FakeEngine())
-    assert main(["info", "base"]) == 0
+    assert main(["info", "base", "--load"]) == 0
     assert "f16, 147.0 MB" in capsys.readouterr().out
-    assert main(["info", "base", "--json"]) == 0
+    assert main(["info", "base", "--compute", "exact", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["type"] == "base" and found["n_audio_layer"] == 6 and len(found["languages"]) == 99
+    assert main(["info", "base", "--load", "--hash"]) == 2
+    assert "--hash" in capsys.readouterr().err
 
 
 def test_verbose_tells_more_on_standard_error(install: Install, folder: Path, capsys: Capture) -> None:

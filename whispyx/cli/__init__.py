@@ -141,10 +141,13 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
         from . import convert
 
         return convert.run_convert if name == "convert" else convert.run_quantize
+    if name == "info":
+        from .info import run_info
+
+        return run_info
     from . import manage
 
     return {
-        "info": manage.run_info,
         "devices": manage.run_devices,
         "fetch": manage.run_fetch,
     }[name]

@@ -1,4 +1,4 @@
-"""`whispyx info`, `devices`, `fetch`."""
+"""`whispyx devices`, `fetch`."""
 
 from __future__ import annotations
 
@@ -8,52 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
-from ..model import Model
 from .console import Console, columns
 from .status import Status, status_of
 
 if TYPE_CHECKING:
     from .._core.devices import Device
 
-__all__ = ["run_devices", "run_fetch", "run_info"]
-
-
-def run_info(args: argparse.Namespace, console: Console) -> int:
-    """Load a model and tell what it is."""
-    with console.byte_bar("model") as progress:
-        model = Model(
-            args.model,
-            args.backend,
-            flash_attn=not args.no_flash_attn,
-            encoder=args.encoder,
-            compute=args.compute,
-            progress=progress,
-        )
-    with model:
-        info = model.info
-    if args.json:
-        console.line(json.dumps(info.to_dict(), indent=2))
-        return Status.OK
-    spoken = f"{len(info.languages)} languages" if info.multilingual else "English only"
-    rows = [
-        ("name", info.name),
-        ("file", info.path or "-"),
-        ("type", f"{info.type}, {spoken}"),
-        ("weights", f"{info.ftype}, {info.weight_bytes / 1e6:.1f} MB"),
-        ("audio", f"{info.n_mels} mel bands, {info.n_audio_ctx} positions"),
-        ("encoder", f"{info.n_audio_layer} layers, {info.n_audio_head} heads, {info.n_audio_state} wide"),
-        ("decoder", f"{info.n_text_layer} layers, {info.n_text_head} heads, {info.n_text_state} wide"),
-        ("text", f"{info.n_vocab} tokens, context of {info.n_text_ctx}"),
-        ("devices", ", ".join(info.devices)),
-        ("compute", info.compute if info.kernels is None else f"{info.compute} (kernels for {info.kernels})"),
-        *(("not used", str(fallback)) for fallback in info.devices.fallbacks),
-        ("encodes", info.encoder or "the model itself"),
-        ("attention", "flash" if info.flash_attn else "plain"),
-        ("load time", f"{info.load_ms:.0f} ms"),
-    ]
-    for name, value in rows:
-        console.line(f"{name:10} {value}")
-    return Status.OK
+__all__ = ["run_devices", "run_fetch"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,11 @@ def make_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     demo.add_argument("-t", "--threads", type=int, metavar="N", help="threads to compute with")
 
     info = command("info", "tell what a model is")
-    info.add_argument("model", metavar="MODEL", help="model name or file")
-    info.add_argument("--json", action="store_true", help="as JSON")
-    _backend_arguments(info)
+    if wanted in (None, "info"):
+        from . import info as info_command
+
+        info_command.add_arguments(info)
+        _backend_arguments(info)
 
     devices = command("devices", "list the devices that can compute")
     devices.add_argument("--json", action="store_true", help="as JSON")
