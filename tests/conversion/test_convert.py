@@ -80,7 +80,9 @@ def same(found: ModelFile, truth: ModelFile) -> None:
 
 
 @pytest.mark.parametrize("form", [form for form in MAKERS if form != "openai"])
-def test_every_form_becomes_the_file_of_whisper_cpp(form: str, forms: dict[str, Path], model: Path, tmp_path: Path) -> None:
+def test_every_form_becomes_the_file_of_whisper_cpp(
+    form: str, forms: dict[str, Path], model: Path, tmp_path: Path
+) -> None:
     convert(forms[form], tmp_path / "made.bin")
     same(read_model(tmp_path / "made.bin"), read_model(model))
 
@@ -105,7 +107,9 @@ def test_a_real_model_of_every_form_becomes_the_known_file(form: str, tmp_path: 
 
 
 @pytest.mark.parametrize("form", list(MAKERS))
-def test_alignment_heads_and_tokens_go_into_gguf(form: str, forms: dict[str, Path], model: Path, tmp_path: Path) -> None:
+def test_alignment_heads_and_tokens_go_into_gguf(
+    form: str, forms: dict[str, Path], model: Path, tmp_path: Path
+) -> None:
     convert(forms[form], tmp_path / "made.gguf")
     found, before = read_gguf(Blob(tmp_path / "made.gguf")), describe(str(forms[form]))
     assert found.alignment_heads == before.alignment_heads == (None if form == "openai" else HEADS)
@@ -147,7 +151,11 @@ def test_a_model_can_take_its_own_place(tmp_path: Path) -> None:
 def test_progress_rises_and_ends_at_the_size_of_the_tensors(model: Path, tmp_path: Path) -> None:
     for name in ("a.bin", "a.gguf"):
         seen: list[tuple[int, int | None, str]] = []
-        report = convert(model, tmp_path / name, TypeChoice("q8_0"), progress=lambda *told: seen.append(told))
+
+        def progress(done: int, total: int | None, what: str, seen: list[Any] = seen) -> None:
+            seen.append((done, total, what))
+
+        report = convert(model, tmp_path / name, TypeChoice("q8_0"), progress=progress)
         assert {(total, what) for _, total, what in seen} == {(report.bytes_after, "convert")}
         assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
         assert seen[-1][0] == report.bytes_after
@@ -192,12 +200,12 @@ def test_values_that_are_no_numbers_or_too_large_are_told_and_leave_nothing(mode
     file = read_model(tiny("f32").write(tmp_path / "f32.bin"))
     out = tmp_path / "out"
     out.mkdir()
-    for value, wanted, words in ((np.nan, "q8_0", "no numbers"), (1e6, "f16", "bf16 or f32"), (1e9, "q4_0", "f32")):
+    for value, wanted, told in ((np.nan, "q8_0", "no numbers"), (1e6, "f16", "bf16 or f32"), (1e9, "q4_0", "f32")):
         tensors = {**file.tensors, name: file[name].copy()}
         tensors[name][3, 5] = value
         made = ModelFile(file.settings, file.filters, file.tokens, tensors, file.types)
         source = MAKERS["huggingface"](made, tmp_path / wanted, None)
-        with pytest.raises(ModelFormatError, match=words) as caught:
+        with pytest.raises(ModelFormatError, match=told) as caught:
             convert(source, out / "a.bin", TypeChoice(wanted))
         assert name in str(caught.value)
         assert os.listdir(out) == []
@@ -238,9 +246,7 @@ def test_special_tokens_of_its_own_fit_gguf_only(model: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("form", FOLDERS)
-def test_integers_and_bf16_folders_become_types_that_ggml_computes_with(
-    form: str, model: Path, tmp_path: Path
-) -> None:
+def test_integers_and_bf16_folders_become_types_that_ggml_computes_with(form: str, model: Path, tmp_path: Path) -> None:
     file = read_model(model)
     kind, expected = {"ctranslate2": ("i8", "f16"), "huggingface": ("bf16", "bf16")}[form]
     convert(MAKERS[form](file, tmp_path / "source", kind), tmp_path / "a.bin")

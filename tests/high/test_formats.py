@@ -236,7 +236,7 @@ def test_real_models_say_the_same_in_every_form(real: Real, compute: str) -> Non
 def test_real_models_have_the_same_tokens_in_every_form(real: Real) -> None:
     with Context.load(open_model(real.path)) as found, Context.load(str(real.ggml)) as truth:
         assert found.hparams.as_dict() == truth.hparams.as_dict()
-        texts = [[context.vocab.text(i) for i in range(truth.hparams.n_vocab)] for context in (found, truth)]
+        texts = [[context.vocab.token_bytes(i) for i in range(truth.hparams.n_vocab)] for context in (found, truth)]
         specials = ("eot", "sot", "translate", "transcribe", "solm", "prev", "nosp", "not_", "beg")
         n = truth.vocab.eot
         assert texts[0][:n] == texts[1][:n]
