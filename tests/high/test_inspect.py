@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.core.tiny import pair
-from tests.models.formats import torch_maker
+from tests.models.formats import folder_maker, torch_maker
 from tests.oracle.tiny_model import TinyModel
 from whispyx import Model, ModelError, ModelFormatError, ModelNotFoundError, inspect_model, plugins
 from whispyx._core import kernels
@@ -135,6 +135,18 @@ def test_hashes_are_those_of_the_files(form: str, request: pytest.FixtureRequest
     found = inspect_model(source, hash=True, progress=lambda done, total, work: told.append((done, total)))
     assert [one.sha256 for one in found.files] == [hashlib.sha256(content).hexdigest()]
     assert isinstance(source, bytes) or told[-1] == (len(content), len(content))
+
+
+def test_a_folder_is_told_with_the_files_beside_its_weights(tmp_path: Path) -> None:
+    folder = folder_maker.write(tmp_path / "model", folder_maker.files())
+    found = inspect_model(folder, hash=True)
+    assert found.format == "huggingface" and found.path == str(folder)
+    assert Path(found.files[0].path or "").name == "model.safetensors"
+    assert {Path(one.path or "").name for one in found.files} == {path.name for path in folder.iterdir()}
+    for one in found.files:
+        content = Path(one.path or "").read_bytes()
+        assert (one.n_bytes, one.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert inspect_model(folder / "model.safetensors").types == found.types
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
