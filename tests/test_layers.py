@@ -64,8 +64,8 @@ LAYERS = (
     ("writers.*", "_assemble", "_engine"),
     ("_job",),
     ("model",),
-    ("conversion.*",),
     ("_benchmark", "runner"),
+    ("conversion.*",),
     ("", "cli.*", "__main__"),
 )
 

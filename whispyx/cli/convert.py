@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ParamsError
 from .console import Console, columns
 from .status import Status
 
 if TYPE_CHECKING:
-    from ..conversion import Report
+    from ..conversion import Report, Verification
 
 __all__ = ["add_convert_arguments", "add_quantize_arguments", "run_convert", "run_quantize"]
 
@@ -31,6 +32,10 @@ def _common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--encoder-type", metavar="TYPE", help="type of the encoder's matrices")
     parser.add_argument("--decoder-type", metavar="TYPE", help="type of the decoder's matrices")
+    parser.add_argument(
+        "--verify", metavar="AUDIO",
+        help="then recognise this recording with both models, and tell how texts and probabilities differ",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the report as JSON")
 
 
@@ -70,19 +75,37 @@ def run_quantize(args: argparse.Namespace, console: Console) -> int:
 
 
 def _run(args: argparse.Namespace, console: Console) -> int:
-    from ..conversion import TypeChoice, convert
+    from ..conversion import TypeChoice, convert, verify
     from ..models import resolve
 
     choice = TypeChoice(args.type, args.encoder_type, args.decoder_type, _kept(args.keep))
     with console.byte_bar("model") as progress:
         source = resolve(args.source, progress=progress)
+    if args.verify is not None and _same_file(source, args.destination):
+        raise ParamsError("--verify compares IN with OUT, and they are one file: write to another one")
     with console.byte_bar("convert") as progress:
         report = convert(source, args.destination, choice, format=args.to, progress=progress)
-    if args.json:
-        console.line(json.dumps(report.to_dict(), indent=2))
-    else:
+    if not args.json:
         _show(report, console)
+    verification = None
+    try:
+        if args.verify is not None:
+            with console.percent_bar("verify") as percent:
+                verification = verify(source, args.destination, args.verify, progress=percent)
+    finally:  # whatever happens, the file is there, and so is its report
+        if args.json:
+            found = {} if args.verify is None else {"verification": verification and verification.to_dict()}
+            console.line(json.dumps(report.to_dict() | found, indent=2))
+    if verification is not None and not args.json:
+        _show_verification(verification, console)
     return Status.OK
+
+
+def _same_file(source: Any, destination: str) -> bool:
+    try:
+        return os.path.samefile(source, destination)
+    except OSError:  # there is no OUT yet
+        return False
 
 
 def _show(report: Report, console: Console) -> None:
@@ -98,3 +121,22 @@ def _show(report: Report, console: Console) -> None:
         rows += [(t.name, t.after, f"{t.error:.2e}", f"{t.largest_error:.2e}") for t in worst if t.error > 0]
         for line in columns(rows):
             console.line(line)
+
+
+def _show_verification(found: Verification, console: Console) -> None:
+    if found.equal:
+        console.line(f"verified: the same text, {found.n_words} words")
+    else:
+        console.line(f"verified: the texts differ in {found.n_words_different} of {found.n_words} words")
+        for change in found.changes:
+            console.line(f"  {change.before or '(nothing)'} -> {change.after or '(nothing)'}")
+    if found.language_before != found.language_after:
+        console.line(f"language: {found.language_before} -> {found.language_after}")
+    if found.mean_difference is not None:
+        console.line(
+            f"log-probability of {found.n_tokens} tokens: mean difference {found.mean_difference:+.4f},"
+            f" rms {found.rms_difference:.4f}, largest {found.largest_difference:.4f}"
+        )
+        console.line(f"perplexity: {found.perplexity_before:.4f} -> {found.perplexity_after:.4f}")
+    if found.compared < found.duration:
+        console.line(f"only the first {found.compared:g} s of {found.duration:.1f} s were compared")

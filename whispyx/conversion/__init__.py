@@ -7,6 +7,7 @@ from .job import convert, quantize
 from .memory import MemoryNeed
 from .report import Report, TensorReport
 from .types import TYPES, TypeChoice
+from .verify import Verification, verify
 
 __all__ = [
     "TYPES",
@@ -17,7 +18,9 @@ __all__ = [
     "TensorReport",
     "TypeChoice",
     "TypeCount",
+    "Verification",
     "convert",
     "inspect_model",
     "quantize",
+    "verify",
 ]
