@@ -215,6 +215,16 @@ def test_the_command_shows_it_after_the_report(
     assert lines[-1].startswith("perplexity: ")
 
 
+def test_a_recording_without_words_verifies_nothing(
+    random_file: Path, sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whispyx.Model, "transcribe", lambda *_, **__: whispyx.Transcript(language="en"))
+    assert main(["convert", str(random_file), str(tmp_path / "out.bin"), "--verify", str(sound)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("not verified: neither model recognises")
+    found = verify(random_file, random_file, SAMPLES)
+    assert (found.n_tokens, found.mean_difference, found.perplexity_after) == (0, None, None)
+
+
 def test_the_command_tells_it_as_json(
     random_file: Path, sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

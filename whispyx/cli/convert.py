@@ -124,7 +124,9 @@ def _show(report: Report, console: Console) -> None:
 
 
 def _show_verification(found: Verification, console: Console) -> None:
-    if found.equal:
+    if not found.text_before and not found.text_after:
+        console.line("not verified: neither model recognises any words in this recording")
+    elif found.equal:
         console.line(f"verified: the same text, {found.n_words} words")
     else:
         console.line(f"verified: the texts differ in {found.n_words_different} of {found.n_words} words")
