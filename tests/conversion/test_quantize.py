@@ -25,7 +25,7 @@ TRANSCRIBE = """
 import sys
 from pywhispercpp.model import Model
 model = Model(sys.argv[1], n_threads=2, print_progress=False, print_realtime=False, redirect_whispercpp_logs_to=None)
-print("TEXT:", "".join(segment.text for segment in model.transcribe(sys.argv[2], language="en")))
+print("TEXT:", " ".join(segment.text for segment in model.transcribe(sys.argv[2], language="en")))
 """
 
 # Root mean square of what is lost over that of the weights, for weights that spread like a bell: steps of a peak of
@@ -194,7 +194,7 @@ def test_whisper_cpp_hears_the_same_in_a_quantised_real_model(
     assert result.returncode == 0, result.stderr[-2000:]
     theirs = result.stdout.rpartition("TEXT:")[2]
     with Model(tmp_path / "model.bin", compute="exact") as model:
-        ours = "".join(segment.text for segment in model.transcribe(wav, "en"))
+        ours = " ".join(segment.text.strip() for segment in model.transcribe(wav, "en"))
     assert "your country" in ours
     assert re.sub(r"\s+", " ", ours).strip() == re.sub(r"\s+", " ", theirs).strip()
 

@@ -23,6 +23,7 @@ from tests.oracle.tiny_model import TinyModel, speechlike
 from whispyx import Model, ModelFormatError
 from whispyx._core.context import Context
 from whispyx._core.state import State
+from whispyx.conversion import convert
 from whispyx.errors import ModelError
 from whispyx.models.formats.opening import open_model
 
@@ -87,6 +88,15 @@ def test_the_same_weights_give_the_same_logits_to_the_bit(form: str, recipe: str
     if form in FOLDERS:
         # Any file of a folder that tells what it is stands for the folder.
         np.testing.assert_array_equal(logits_of(weights_of(path, form), compute), truth)
+
+
+@pytest.mark.parametrize("compute", COMPUTE)
+@pytest.mark.parametrize("kind", ["q8_0", "q5_1", "q4_0", "q4_k", "q6_k"])
+def test_quantised_weights_are_the_same_in_gguf(kind: str, compute: str, tmp_path: Path) -> None:
+    width = {"n_state": 256, "n_head": 4} if kind.endswith("_k") else {}
+    path = TinyModel(weight_type=kind, n_audio_layer=1, **width).write(tmp_path / "model.bin")
+    convert(path, tmp_path / "model.gguf")
+    np.testing.assert_array_equal(logits_of(tmp_path / "model.gguf", compute), logits_of(path, compute))
 
 
 @pytest.mark.parametrize("form", FILES)
