@@ -84,6 +84,8 @@ def test_a_bare_name_of_a_file_works_unless_it_is_a_models(tmp_path: Path, monke
     for name in ("mine", "base"):
         (tmp_path / name).write_bytes(b"x")
     assert resolve("mine") == Path("mine")
+    (tmp_path / "folder").mkdir()
+    assert resolve("folder") == Path("folder")
     assert resolve("./base") == Path("base")
     with pytest.raises(ModelNotFoundError, match="no source has it"):
         resolve("base")

@@ -37,7 +37,7 @@ def resolve(name_or_path: str | os.PathLike[str], *, progress: Progress | None =
     Returns
     -------
     Path
-        An existing file.
+        An existing file, or a folder of a model's files.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def resolve(name_or_path: str | os.PathLike[str], *, progress: Progress | None =
         raise ParamsError(f"a model is a name or a path, not {type(name_or_path).__name__}")
     if not isinstance(name_or_path, str) or looks_like_path(name_or_path):
         return _explicit(Path(os.fsdecode(name_or_path)))
-    if name_or_path not in MODELS and name_or_path not in ALIASES and os.path.isfile(name_or_path):
+    if name_or_path not in MODELS and name_or_path not in ALIASES and os.path.exists(name_or_path):
         return Path(name_or_path)
     model = find(name_or_path)
     target = cached_path(model.name)
