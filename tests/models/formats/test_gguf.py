@@ -356,7 +356,7 @@ def test_heads_of_another_model_are_ignored(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_sizes_of_blocks_are_ggmls() -> None:
-    from whispyx._core.loader import tensor_bytes
+    from whispyx._core.description import tensor_bytes
 
     for kind, (name, values, size) in BLOCKS.items():
         found = tensor_bytes(kind, (values,))
