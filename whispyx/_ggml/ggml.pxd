@@ -93,7 +93,7 @@ cdef extern from "ggml.h" nogil:
 
     ctypedef uint16_t ggml_fp16_t
     void ggml_fp32_to_fp16_row(const float * x, ggml_fp16_t * y, int64_t n)
-    struct ggml_bf16_t:
+    ctypedef struct ggml_bf16_t:
         uint16_t bits
     void ggml_fp32_to_bf16_row(const float * x, ggml_bf16_t * y, int64_t n)
 
