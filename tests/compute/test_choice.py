@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -165,10 +166,12 @@ def test_the_report_of_plugins_names_the_kernels() -> None:
 def test_info_on_the_command_line_tells_precision_and_kernels() -> None:
     for compute in ("exact", *(["int8"] if USABLE else [])):
         done = subprocess.run(
-            [sys.executable, "-m", "whispyx", "info", PATH],
-            capture_output=True, text=True, check=True, env={**__import__("os").environ, "WHISPYX_COMPUTE": compute},
+            [sys.executable, "-m", "whispyx", "info", "--load", PATH],
+            capture_output=True, text=True, check=True, env={**os.environ, "WHISPYX_COMPUTE": compute},
         )  # fmt: skip
-        assert f"{compute}" in done.stdout
+        rows = dict(line.split(None, 1) for line in done.stdout.splitlines())
+        assert rows["compute"].split()[0] == compute
+        assert ("kernels for" in rows["compute"]) == (compute != "exact")
 
 
 @needs_kernels

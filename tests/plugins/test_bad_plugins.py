@@ -164,8 +164,13 @@ def test_a_file_that_may_not_be_read_is_refused(compiler: Compiler) -> None:
         folder = Path(name)
         folder.chmod(0o755)
         compiler.odd(folder).chmod(0)
+        # A file that is refused by its bytes imports all that a refusal needs: the environment that runs the tests may
+        # be out of reach for the child without its rights.
+        (folder / "libggml-noise.so").write_bytes(b"\x7fELF and no more")
         outcome = ask(
-            "if os.geteuid() == 0: os.seteuid(65534)\nanswer(attempt(sys.argv[1]))", str(folder / "libggml-odd.so")
+            "attempt(sys.argv[1])\nif os.geteuid() == 0: os.seteuid(65534)\nanswer(attempt(sys.argv[2]))",
+            str(folder / "libggml-noise.so"),
+            str(folder / "libggml-odd.so"),
         )
     assert "BackendLoadError" in outcome["kinds"]
     assert "Permission denied" in outcome["error"]
