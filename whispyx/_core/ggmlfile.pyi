@@ -1,1 +1,5 @@
+from whispyx.errors import ModelFormatError
+
 MAGIC: int
+
+def located(source: object, error: ModelFormatError) -> ModelFormatError: ...

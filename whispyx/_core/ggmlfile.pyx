@@ -41,10 +41,22 @@ cdef int read_magic(Source source, str what) except -1:
     return 0
 
 
+def located(Source source, error: ModelFormatError) -> ModelFormatError:
+    """Return the error with the offset up to which the file was read, unless it gives one."""
+    return error if " offset " in str(error) else ModelFormatError(f"{error} (before offset {source.pos})")
+
+
 cdef HParams read_hparams(Source source):
     read_magic(source, "a ggml Whisper model")
+    values = [source.i32(name) for name in FIELDS]
+    # Silero's networks share the magic number; the length of their type's name follows, and the name.
+    if values[0] == 10 and values[1] == int.from_bytes(b"sile", "little"):
+        raise ModelFormatError(
+            f"{source.name} is a model for voice activity, not for speech; give it as vad_model, and name a Whisper "
+            "model here"
+        )
     try:
-        return HParams(*[source.i32(name) for name in FIELDS])
+        return HParams(*values)
     except ModelFormatError as error:
         raise ModelFormatError(f"{source.name}: {error}") from None
 
@@ -135,8 +147,11 @@ cdef Description describe(Source source):
     """Read all but the weights of a file of whisper.cpp."""
     cdef Description found = Description.__new__(Description)
     found.name, found.sources = source.name, [source]
-    found.hparams = read_hparams(source)
-    found.filters = read_filter_bytes(source, found.hparams)
-    found.vocab = read_vocab(source, found.hparams)
-    found.records = read_records(source, found.hparams)
+    try:
+        found.hparams = read_hparams(source)
+        found.filters = read_filter_bytes(source, found.hparams)
+        found.vocab = read_vocab(source, found.hparams)
+        found.records = read_records(source, found.hparams)
+    except ModelFormatError as error:
+        raise located(source, error) from None
     return found

@@ -21,6 +21,7 @@ from whispyx._ggml.ggml_backend cimport (
 )
 
 from whispyx._core.devices import cpu_device
+from whispyx._core.ggmlfile import located
 from whispyx.errors import ModelFormatError
 
 TYPE = b"silero-16k"
@@ -216,9 +217,12 @@ cdef VadWeights load_weights(Source source):
     cdef VadWeights self = VadWeights.__new__(VadWeights)
     cdef Device cpu = cpu_device()
     cdef list plan = []
-    read_type(source)
-    self.version, widths, hidden = read_sizes(source)
-    tensors = read_tensors(source, widths, hidden)
+    try:
+        read_type(source)
+        self.version, widths, hidden = read_sizes(source)
+        tensors = read_tensors(source, widths, hidden)
+    except ModelFormatError as error:
+        raise located(source, error) from None
     self.meta = Meta.create(4 + N_LAYERS * (N_TAPS + 1), 0)
     place_front(self, plan, tensors, widths)
     place_recurrent(self, plan, tensors, widths, hidden)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from whispyx.errors import ModelError, ModelFormatError, ModelNotFoundError
 
 from .documents import Document, parse_json, shown
 from .manifest import Blob
+from .signatures import foreign, text_kind
 
-__all__ = ["Folder", "refuse_other_things"]
+__all__ = ["Folder", "parse_document", "refuse_other_things"]
 
 MAX_TEXT_BYTES: Final = 16 << 20
 """Of a file that is no weights. The largest, tokenizer.json, has 4 MB."""
 
-# First bytes of what people have instead of a model's weights.
-_OTHER_THINGS: Final = (
-    (b"version https://git-lfs", "a Git LFS pointer: the file itself was not downloaded (git lfs pull)"),
-    (b"<", "a web page (HTML or XML): the download most likely returned an error page"),
+_HEAD_BYTES: Final = 4096
+_LEAST_TEXT: Final = 8
+_DOCUMENTS: Final = ("JSON", "plain text")
+"""How `text_kind` calls what may be a document with a mistake in it."""
+
+# Models under the name of something else.
+_MODELS: Final = (
     (b"PK\x03\x04", "a zip archive or PyTorch checkpoint under a wrong name"),
     (b"GGUF", "a GGUF file under a wrong name"),
     (b"lmgg", "a ggml file under a wrong name"),
@@ -29,12 +33,32 @@ _OTHER_THINGS: Final = (
 
 def refuse_other_things(blob: Blob) -> None:
     """Raise ModelFormatError where a file of weights is empty, a web page, or something else that has its own name."""
-    if blob.size == 0:
-        raise ModelFormatError(f"{blob.name} is empty")
-    head = blob.read(0, min(blob.size, 32), "the first bytes")
-    for start, meaning in _OTHER_THINGS:
+    head = blob.read(0, min(blob.size, _HEAD_BYTES), "the first bytes")
+    found = _other_thing(head) or (text_kind(head) if len(head) >= _LEAST_TEXT else None)
+    if found is not None:
+        raise ModelFormatError(f"{blob.name} is {'; '.join(found)}")
+
+
+def _other_thing(head: bytes) -> tuple[str, str] | None:
+    """Return what a file is that is neither weights nor a document, by its beginning, and what to do about it."""
+    if not head:
+        return "empty", "fetch the model again"
+    for start, meaning in _MODELS:
         if head.startswith(start):
-            raise ModelFormatError(f"{blob.name} is {meaning}")
+            return meaning, "name it itself, not its folder"
+    return foreign(head)
+
+
+def parse_document(data: bytes, path: str) -> Any:
+    """Return what the JSON of a file means; errors as from `parse_json`, which say what the file is instead."""
+    try:
+        return parse_json(data, path)
+    except ModelFormatError as error:
+        head = data[:_HEAD_BYTES]
+        found = _other_thing(head) or text_kind(head)
+        if found is None or found[0].startswith(_DOCUMENTS):
+            raise
+        raise ModelFormatError(f"{error} (it is {'; '.join(found)})") from None
 
 
 class Folder:
@@ -124,4 +148,4 @@ class Folder:
         if not self.has(name):
             return None
         path = os.path.join(self.path, name)
-        return Document(parse_json(self.read(name), path), path)
+        return Document(parse_document(self.read(name), path), path)

@@ -13,8 +13,8 @@ from typing import Any, Final
 from whispyx.errors import ModelFormatError
 from whispyx.models.convert.vocabulary import byte_of_character
 
-from .documents import Document, parse_json, shown
-from .folder import Folder
+from .documents import Document, shown
+from .folder import Folder, parse_document
 from .known_tokens import known_tokens
 from .manifest import Vocabulary
 
@@ -158,7 +158,7 @@ def read_list(folder: Folder, name: str) -> Texts:
     texts = Texts(f"{folder.path}, {name}")
     lines: Any
     if name.endswith(".json"):
-        lines = parse_json(data, texts.name)
+        lines = parse_document(data, texts.name)
         if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
             raise ModelFormatError(f"{texts.name}: should be a list of texts, one per token")
     else:

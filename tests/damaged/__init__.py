@@ -1,0 +1,1 @@
+"""Damaged copies of models in every format, and what becomes of whoever loads them."""
