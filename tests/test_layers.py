@@ -31,6 +31,7 @@ LAYERS = (
     ),
     ("_core.external", "_core.rpc"),
     ("_core.trie", "_core.automaton", "_core.gbnf", "_core.grammar", "_core.regex"),
+    ("_core.mapping",),
     ("_core.intake", "_core.pace"),
     ("_core.packed",),
     ("_core.weights", "_core.kvcache", "_core.results"),

@@ -78,8 +78,9 @@ class Engine:
         from ._core.context import Context
         from .models.formats.opening import open_model
         from .plugins.kernels import check_compute
+        from .plugins.limits import may_map
 
-        compute = check_compute(compute)
+        compute, mmap = check_compute(compute), may_map()
         chosen = plugins.load(backend)
         plugins.require_cpu()
         read = None if progress is None else lambda done, total: progress(done, total, "read")
@@ -103,6 +104,7 @@ class Engine:
                 progress=read,
                 encoder=outside,
                 compute=compute,
+                mmap=mmap,
             )
 
     def encoder_name(self, context: Context) -> str | None:

@@ -17,7 +17,7 @@ cdef class Context:
     cdef readonly str compute         # what was chosen: "f32", "bf16", "int8", or "exact" without kernels
     cdef readonly double load_ms
     cdef str wanted                   # the precision that was asked for
-    cdef bint may_use_kernels
+    cdef bint may_use_kernels, mmap
     cdef readonly str path            # None: not loaded from a file
     cdef object origin                # what the model can be read from again, or None
     cdef readonly object alignment_heads    # (layer, head) pairs that the model's files name, or None

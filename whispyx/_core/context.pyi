@@ -35,6 +35,7 @@ class Context:
         progress: Callable[[int, int], object] | None = None,
         encoder: object | None = None,
         compute: str = "exact",
+        mmap: bool = True,
     ) -> Context: ...
     @property
     def devices(self) -> tuple[str, ...]: ...

@@ -15,8 +15,8 @@ import whispyx._core.log  # noqa: F401 - routes ggml's lines to logging before t
 from whispyx._core.devices import select
 from whispyx._core.hparams import FIELDS
 from whispyx._core.kernels import COMPUTE
-from whispyx.errors import (BackendUnsupportedError, ComputeMemoryError, DeviceError, ModelFormatError, ParamsError,
-                            StateError)
+from whispyx.errors import (BackendUnsupportedError, ComputeMemoryError, DeviceError, ModelError, ModelFormatError,
+                            ParamsError, StateError)
 from whispyx.fallback import Fallback, remember
 
 log = logging.getLogger("whispyx.devices")
@@ -33,7 +33,7 @@ cdef class Context:
     @staticmethod
     def load(
         source, *, use_gpu=True, int gpu_device=0, flash_attn=True, backends=None, fallback=False, known=(),
-        progress=None, encoder=None, compute="exact"
+        progress=None, encoder=None, compute="exact", mmap=True
     ) -> Context:
         """Load a model.
 
@@ -62,6 +62,10 @@ cdef class Context:
             Precision: "f32", "bf16" or "int8" with our own kernels, "exact" for ggml's operations on the weights as
             they are in the file, "auto" for the fastest that is as good (docs/performance.md).
 
+        mmap
+            Use tensors where they lie in the model's files, if they can be used so, instead of copies. A file that is
+            written to meanwhile makes jobs raise ModelError; the next one reads it again.
+
         Raises
         ------
         ModelNotFoundError, ModelFormatError
@@ -80,7 +84,7 @@ cdef class Context:
         self.flash_attn = bool(flash_attn)
         self.fallbacks = tuple(known)
         self.encoder = encoder
-        self.wanted = compute
+        self.wanted, self.mmap = compute, bool(mmap)
         self.may_use_kernels = backends is None or all([device.kind == "CPU" for device in self.device_list])
         if isinstance(source, (str, os.PathLike)):
             self.path = self.origin = os.fspath(source)
@@ -93,6 +97,8 @@ cdef class Context:
                 pass
         finally:
             model.close()
+            if hasattr(source, "blobs"):
+                source.close()      # its headers were read; for weights the files are opened anew
         self.load_ms = (ggml_time_us() - start) / 1e3
         return self
 
@@ -106,7 +112,7 @@ cdef class Context:
             # The kernels do all there is to do, on the CPU.
             self.device_list = self.device_list[len(self.device_list) - 1:]
         try:
-            loaded = load(model, self.device_list, progress, self.encoder, self.compute)
+            loaded = load(model, self.device_list, progress, self.encoder, self.compute, self.mmap)
             self.hparams, self.vocab, self.filters = loaded.hparams, loaded.vocab, loaded.filters
             self.weights, self.fingerprint = loaded.weights, loaded.fingerprint
             if may_drop:
@@ -159,21 +165,21 @@ cdef class Context:
         return 0
 
     cdef Weights usable_weights(self):
-        """Return the weights. Those that a device has lost are read again, where the file is known."""
+        """Return the weights. Those that a device has lost, or whose file was written to, are read again."""
         cdef Loaded loaded
         cdef Description model
         if self.weights is None:
             return None
         with self.reloading:
             try:
-                self.weights.watch.check()
+                self.weights.check()
                 return self.weights
-            except DeviceError:
+            except (DeviceError, ModelError):
                 if self.origin is None:
                     raise
             model = describe(self.origin)
             try:
-                loaded = load(model, self.device_list, None, self.encoder, self.compute)
+                loaded = load(model, self.device_list, None, self.encoder, self.compute, self.mmap)
             finally:
                 model.close()
             differ = [name for name in FIELDS if getattr(loaded.hparams, name) != getattr(self.hparams, name)]

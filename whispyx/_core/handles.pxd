@@ -1,5 +1,5 @@
 from whispyx._core.devices cimport Device, Watch
-from whispyx._ggml.ggml cimport ggml_abort_callback, ggml_cgraph, ggml_context, ggml_threadpool_t
+from whispyx._ggml.ggml cimport ggml_abort_callback, ggml_cgraph, ggml_context, ggml_tensor, ggml_threadpool_t
 from whispyx._ggml.ggml_backend cimport (
     ggml_backend_buffer_t,
     ggml_backend_buffer_type_t,
@@ -29,6 +29,9 @@ cdef class Buffer:
     cdef ggml_backend_buffer_t ptr
     cdef void close(self) noexcept
     cdef size_t size(self) noexcept
+    cdef int put(self, ggml_tensor * tensor, void * at, str name) except -1
+    @staticmethod
+    cdef Buffer around(Device device, void * ptr, size_t size)
     @staticmethod
     cdef Buffer for_tensors(Meta meta, ggml_backend_buffer_type_t buft, ggml_backend_buffer_usage usage, str what)
 

@@ -15,6 +15,7 @@ from whispyx._ggml.ggml cimport (
     GGML_OP_RESHAPE,
     GGML_OP_TRANSPOSE,
     GGML_OP_VIEW,
+    GGML_STATUS_SUCCESS,
     ggml_cgraph,
     ggml_free,
     ggml_graph_n_nodes,
@@ -36,6 +37,7 @@ from whispyx._ggml.ggml_alloc cimport (
 )
 from whispyx._ggml.ggml_backend cimport (
     ggml_backend_buffer_free,
+    ggml_backend_buffer_get_alloc_size,
     ggml_backend_buffer_get_base,
     ggml_backend_buffer_get_size,
     ggml_backend_buffer_get_type,
@@ -44,8 +46,11 @@ from whispyx._ggml.ggml_backend cimport (
     ggml_backend_buffer_set_usage,
     ggml_backend_buffer_t,
     ggml_backend_buft_get_device,
+    ggml_backend_dev_buffer_from_host_ptr,
+    ggml_backend_dev_get_props,
     ggml_backend_dev_init,
     ggml_backend_dev_name,
+    ggml_backend_dev_props,
     ggml_backend_dev_t,
     ggml_backend_free,
     ggml_backend_sched_free,
@@ -56,6 +61,8 @@ from whispyx._ggml.ggml_backend cimport (
     ggml_backend_supports_buft,
     ggml_backend_supports_op,
     ggml_backend_t,
+    ggml_backend_tensor_alloc,
+    GGML_BACKEND_BUFFER_USAGE_WEIGHTS,
 )
 
 from whispyx.errors import BackendError, BackendUnsupportedError, ComputeMemoryError, DeviceError
@@ -216,6 +223,31 @@ cdef class Buffer:
             wx_prefer_huge_pages(ggml_backend_buffer_get_base(self.ptr), ggml_backend_buffer_get_size(self.ptr))
         _live["buffer"] += 1
         return self
+
+    @staticmethod
+    cdef Buffer around(Device device, void * ptr, size_t size):
+        """A buffer of memory that is there already and outlives it; None where a device cannot use such."""
+        cdef Buffer self = Buffer.__new__(Buffer)
+        cdef ggml_backend_dev_props props
+        ggml_backend_dev_get_props(device.dev, &props)
+        if not props.caps.buffer_from_host_ptr:
+            return None
+        self.ptr = ggml_backend_dev_buffer_from_host_ptr(device.dev, ptr, size, size)
+        if self.ptr == NULL:
+            return None
+        ggml_backend_buffer_set_usage(self.ptr, GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
+        _live["buffer"] += 1
+        return self
+
+    cdef int put(self, ggml_tensor * tensor, void * at, str name) except -1:
+        """Have the data of a tensor that has none yet lie at an address in this buffer."""
+        cdef char * base = <char *>ggml_backend_buffer_get_base(self.ptr)
+        # ggml ends the process where this does not hold.
+        if <char *>at < base or <char *>at + ggml_backend_buffer_get_alloc_size(self.ptr, tensor) > base + self.size():
+            raise ComputeMemoryError(f"{name} does not lie in its file")
+        if ggml_backend_tensor_alloc(self.ptr, tensor, at) != GGML_STATUS_SUCCESS:
+            raise ComputeMemoryError(f"no place for {name}", log=last_line())
+        return 0
 
     cdef size_t size(self) noexcept:
         return ggml_backend_buffer_get_size(self.ptr) if self.ptr != NULL else 0

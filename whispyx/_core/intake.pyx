@@ -234,9 +234,13 @@ cdef class Intake:
             at += n
         return 0
 
+    cdef Source source(self):
+        """Where the tensor that is noted next lies."""
+        return self.sources[len(self.sources) - 1]
+
     cdef int _add(self, wx_piece piece, int type) except -1:
         cdef void * grown
-        cdef Source source = self.sources[len(self.sources) - 1]
+        cdef Source source = self.source()
         piece.fd, piece.memory, piece.source = source.descriptor(), source.memory(), <int>len(self.sources) - 1
         if type == GGML_TYPE_I8 or type == GGML_TYPE_I16:
             if self.divisors == NULL:

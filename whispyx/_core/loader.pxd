@@ -14,4 +14,4 @@ cdef class Loaded:
     cdef list fallbacks         # of Fallback: weights that the first device cannot multiply by
 
 cdef str fingerprint_of(list records)
-cdef Loaded load(Description model, list devices, object progress, object encoder, str compute)
+cdef Loaded load(Description model, list devices, object progress, object encoder, str compute, bint mmap)

@@ -15,6 +15,7 @@ from whispyx._core.external cimport check_external
 from whispyx._core.handles cimport Buffer, Meta
 from whispyx._core.hparams cimport HParams
 from whispyx._core.intake cimport Intake
+from whispyx._core.mapping cimport Mapping
 from whispyx._core.mel cimport Filters
 from whispyx._core.packed cimport Packed
 from whispyx._core.reading cimport Rows, placed_bytes, read_floats, rows_of
@@ -39,6 +40,8 @@ from whispyx._ggml.ggml_backend cimport (
     GGML_BACKEND_BUFFER_USAGE_WEIGHTS,
     ggml_backend_buffer_t,
     ggml_backend_buffer_is_host,
+    ggml_backend_buft_get_alignment,
+    ggml_backend_buffer_type_t,
     ggml_backend_dev_buffer_type,
     ggml_backend_dev_supports_op,
     ggml_backend_tensor_get,
@@ -107,7 +110,7 @@ cdef int check_holds_tensors(Device device) except -1:
     return 0
 
 
-cdef Weights place(str where, list records, list devices, list fallbacks):
+cdef Weights place(str where, list records, list devices, list fallbacks, bint mmap):
     """Make a tensor for every record, each in memory of the first device that can multiply by it.
 
     What the first device cannot hold for that reason is added to `fallbacks`.
@@ -144,8 +147,9 @@ cdef Weights place(str where, list records, list devices, list fallbacks):
             count, size = elsewhere.get(key, (0, 0))
             elsewhere[key] = (count + 1, size + placed_bytes(record))
         if device.name not in meta_of:
-            meta_of[device.name] = (device, Meta.create(len(records), 0))
+            meta_of[device.name] = (device, Meta.create(len(records), 0), [])
         meta = meta_of[device.name][1]
+        meta_of[device.name][2].append(record)
         for i in range(len(record.shape)):
             ne[i] = record.shape[i]
         tensor = ggml_new_tensor(meta.ptr, <ggml_type>record.type, len(record.shape), ne)
@@ -154,12 +158,49 @@ cdef Weights place(str where, list records, list devices, list fallbacks):
     for (used, type_name), (count, size) in elsewhere.items():
         fallbacks.append(Fallback(candidates[0].name, used,
                                   f"it does not multiply by {type_name}: {count} tensors, {size / 1e6:.1f} MB"))
-    for device, meta in meta_of.values():
+    for device, meta, theirs in meta_of.values():
         weights.metas.append(meta)
+        if mmap and device.kind == "CPU" and leave_in_files(weights, theirs, device):
+            continue
         weights.buffers.append(Buffer.for_tensors(
             meta, ggml_backend_dev_buffer_type(device.dev), GGML_BACKEND_BUFFER_USAGE_WEIGHTS,
             f"the weights of {where} on {device.name}"))
     return weights
+
+
+cdef bint leave_in_files(Weights weights, list records, Device device) except -1:
+    """Have tensors of the CPU used where they are in their files, if those can be mapped. Return whether all are.
+
+    They must be there in the type that ggml computes with, and begin where ggml lets tensors begin: in a GGUF file all
+    of them do.
+    """
+    cdef Record record
+    cdef ggml_tensor * tensor
+    cdef Mapping mapping
+    cdef Buffer buffer
+    cdef ggml_backend_buffer_type_t buft = ggml_backend_dev_buffer_type(device.dev)
+    cdef size_t align = ggml_backend_buft_get_alignment(buft)
+    cdef bint all_of_them = True
+    cdef dict found = {}
+    for record in records:
+        tensor = weights.get(record.name)
+        if record.stored != record.type or record.offset % align:
+            all_of_them = False
+            continue
+        if record.source not in found:
+            mapping, buffer = Mapping.of(record.source), None
+            if mapping is not None:
+                buffer = Buffer.around(device, mapping.ptr, mapping.size)
+            if buffer is not None:
+                weights.maps.append(mapping)
+                weights.mapped.append(buffer)
+            found[record.source] = mapping, buffer
+        mapping, buffer = found[record.source]
+        if buffer is None:
+            all_of_them = False
+        else:
+            buffer.put(tensor, mapping.ptr + record.offset, record.name)
+    return all_of_them
 
 
 cdef int read_data(Description model, list records, Weights weights, object progress) except -1:
@@ -173,6 +214,9 @@ cdef int read_data(Description model, list records, Weights weights, object prog
     try:
         for record in records:
             tensor = weights.get(record.name)
+            if weights.is_mapped(tensor):
+                done += record.n_bytes
+                continue
             row_bytes, rows = placed_bytes(record) // rows_of(record), rows_of(record)
             if ggml_backend_buffer_is_host(<ggml_backend_buffer_t>tensor.buffer):
                 reader.read(record, 0, rows, <char *>tensor.data)
@@ -204,29 +248,32 @@ cdef int read_data(Description model, list records, Weights weights, object prog
     return 0
 
 
-cdef Weights read_packed(Description model, list records, str compute, object progress):
+cdef Weights read_packed(Description model, list records, str compute, object progress, bint mmap):
     """Read the weights for the kernels: each piece of a tensor is packed as it comes, and its bytes are forgotten."""
     cdef Weights weights = Weights.__new__(Weights)
     cdef Record record
     cdef Intake intake = Intake()
     weights.has_encoder = any([record.name.startswith(ENCODER) for record in records])
     weights.watch = Watch.of([])
-    weights.packed = Packed.create(model.hparams, compute, weights.has_encoder)
+    weights.packed = Packed.create(model.hparams, compute, weights.has_encoder, mmap)
     intake.table = weights.packed.table
     for record in records:
         intake.begin(record.source, record.factors)
         weights.packed.take(intake, record.name, record.offset, record.stored, math.prod(record.shape))
     intake.run(model.size(), progress)
     weights.packed.intake = None
+    if weights.packed.mapping is not None:
+        weights.maps.append(weights.packed.mapping)
     weights.n_tensors = len(records)
     return weights
 
 
-cdef Loaded load(Description model, list devices, object progress, object encoder, str compute):
+cdef Loaded load(Description model, list devices, object progress, object encoder, str compute, bint mmap):
     """Read a model. `devices` is in scheduler order, CPU last; `progress(done, total)` counts bytes of its files.
 
     With an encoder from outside, that of the model is left in the file: it can be most of it. `compute` is the
-    precision of the kernels, or "exact" for tensors as in the file, in memory of the devices.
+    precision of the kernels, or "exact" for tensors as in the file, in memory of the devices. With `mmap`, what can be
+    used where it lies in its file stays there.
     """
     cdef Record record
     cdef Loaded loaded = Loaded.__new__(Loaded)
@@ -237,9 +284,9 @@ cdef Loaded load(Description model, list devices, object progress, object encode
         check_external(encoder, loaded.hparams, model.name, loaded.fingerprint)    # before gigabytes are read
         records = [record for record in records if not record.name.startswith(ENCODER)]
     if records and compute != "exact":
-        loaded.weights = read_packed(model, records, compute, progress)
+        loaded.weights = read_packed(model, records, compute, progress, mmap)
     elif records:
-        loaded.weights = place(model.name, records, devices, loaded.fallbacks)
+        loaded.weights = place(model.name, records, devices, loaded.fallbacks, mmap)
         read_data(model, records, loaded.weights, progress)
         loaded.weights.bind(loaded.hparams)
     model.check_unchanged()

@@ -2,6 +2,7 @@ from libc.stdint cimport int32_t
 
 from whispyx._core.hparams cimport HParams
 from whispyx._core.intake cimport Intake
+from whispyx._core.mapping cimport Mapping
 from whispyx._core.kernels cimport (
     Memory,
     wx_decoder_layer,
@@ -26,6 +27,8 @@ cdef class Packed:
     cdef readonly str kernels           # name of the library
     cdef dict types                     # role -> type of its matrices
     cdef list blocks                    # of Memory
+    cdef bint may_map
+    cdef Mapping mapping                # of the file that the embedding stays in, or None
     cdef Memory arena                   # where the next vectors go
     cdef size_t arena_used
     cdef list matrices                  # addresses of those that have no room yet
@@ -50,4 +53,4 @@ cdef class Packed:
     cdef int _take_embedding(self, int type, size_t n) except -1
     cdef size_t n_bytes(self) noexcept
     @staticmethod
-    cdef Packed create(HParams hp, str compute, bint with_encoder)
+    cdef Packed create(HParams hp, str compute, bint with_encoder, bint may_map)

@@ -22,6 +22,7 @@ from whispyx._core.kernels cimport (
     wx_matrix,
     wx_norm,
 )
+from whispyx._core.mapping cimport Mapping
 from whispyx._ggml.ggml cimport GGML_TYPE_F32, ggml_type
 
 from whispyx.errors import BackendUnsupportedError, ModelFormatError
@@ -54,7 +55,7 @@ cdef class Packed:
     """Packed weights. Read-only once every tensor has been taken."""
 
     @staticmethod
-    cdef Packed create(HParams hp, str compute, bint with_encoder):
+    cdef Packed create(HParams hp, str compute, bint with_encoder, bint may_map):
         cdef Packed self = Packed.__new__(Packed)
         cdef int s = hp.n_text_state, i
         self.table = table()
@@ -64,6 +65,7 @@ cdef class Packed:
             raise BackendUnsupportedError(
                 f"the kernels know heads of {LARGEST_HEAD} numbers at most: use compute='exact'")
         self.kernels, self.compute = (<bytes>self.table.name).decode(), compute
+        self.may_map = may_map
         self.types, self.blocks, self.matrices = PLANS[compute], [], []
         self.encoder = <wx_encoder_layer *>calloc(hp.n_audio_layer, sizeof(self.encoder[0]))
         self.decoder = <wx_decoder_layer *>calloc(hp.n_text_layer, sizeof(self.decoder[0]))
@@ -273,7 +275,11 @@ cdef class Packed:
         return self.intake.rows(self.at, type, &conv.w, 0, conv.w.n_out, 1.0, n_in)
 
     cdef int _take_embedding(self, int type, size_t n) except -1:
-        """The embedding is read row by row, as it is in the file; packed it is the output projection."""
+        """The embedding is read row by row, as it is in the file; packed it is the output projection.
+
+        Of all that a file holds, this is the one tensor that is used as it is: a third of a small model. So it stays
+        where it is, if it can. Kernels read it from any address.
+        """
         cdef bint exact = self.compute == "f32"
         cdef bint kept = source_type(type) in (WX_F16, WX_BF16) or (exact and type == GGML_TYPE_F32)
         cdef bint wide = exact and not kept
@@ -281,6 +287,11 @@ cdef class Packed:
         # What is neither as short as f16 nor to be exact is kept as f16: only the rows of tokens are read of it, and of
         # the logits that are computed again.
         self.model.d_te_type = source_type(type) if kept else WX_F32 if wide else WX_F16
+        if kept and self.may_map:
+            self.mapping = Mapping.of(self.intake.source())
+        if self.mapping is not None:
+            self.model.d_te = self.mapping.ptr + self.at
+            return self.intake.rows(self.at, type, &self.model.logits, 0, self.model.n_vocab, 1.0)
         room = Memory.create(n * (sizeof(float) if self.model.d_te_type == WX_F32 else 2), "the weights")
         self.blocks.append(room)
         self.model.d_te = room.ptr

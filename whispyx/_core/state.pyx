@@ -283,6 +283,7 @@ cdef class State:
 
     cdef int _finished(self, ggml_status status) except -1:
         self.watch.check()
+        self.weights.check()
         if status == GGML_STATUS_SUCCESS:
             return 0
         if status == GGML_STATUS_ABORTED:
@@ -400,8 +401,8 @@ cdef class State:
 
     @property
     def lost(self) -> bool:
-        """Whether a device has lost what the state keeps on it: it can do nothing more then but be closed."""
-        return self.watch is not None and self.watch.broken()
+        """Whether what a device kept for it is lost, or its model's file was written to: it can only be closed."""
+        return self.watch is not None and (self.watch.broken() or not (self.weights is None or self.weights.intact()))
 
     @property
     def n_len(self) -> int:
@@ -485,9 +486,7 @@ cdef class State:
     cdef void _free(self) noexcept:
         free(self.slots)
         free(self.mask)
-        self.slots = NULL
-        self.mask = NULL
-        self.logit_rows = NULL
+        self.slots, self.mask, self.logit_rows = NULL, NULL, NULL
         self.mask_size = self.logits_size = 0
 
     def __dealloc__(self):

@@ -43,6 +43,8 @@ cdef class Weights:
     cdef Layer * decoder
     cdef list metas, buffers        # tensor headers and data, one pair per device
     cdef Watch watch                # of the devices that hold the data
+    cdef list maps                  # of Mapping: files that are used where they are
+    cdef list mapped                # of Buffer: ggml's view of them
     cdef dict tensors               # name -> address of the ggml_tensor
     cdef Packed packed              # the weights for the kernels; then there are no tensors. None: the tensors are used
     cdef readonly int n_tensors
@@ -53,5 +55,8 @@ cdef class Weights:
     cdef int _attention(self, str name, Attention * attn) except -1
     cdef int _layers(self, str side, Layer * layers, int n_layer) except -1
     cdef int bind(self, HParams hp) except -1
+    cdef bint is_mapped(self, ggml_tensor * tensor) noexcept
+    cdef int check(self) except -1
+    cdef bint intact(self) noexcept
     cdef size_t n_bytes(self) noexcept
     cdef void close(self) noexcept

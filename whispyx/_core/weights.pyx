@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free
 
 from whispyx._core.handles cimport Buffer, Meta
 from whispyx._core.hparams cimport HParams
+from whispyx._core.mapping cimport Mapping
 from whispyx._ggml.ggml cimport ggml_tensor
 
 from whispyx.errors import ModelFormatError
@@ -59,6 +60,7 @@ cdef class Weights:
 
     def __cinit__(self):
         self.metas, self.buffers, self.tensors = [], [], {}
+        self.maps, self.mapped = [], []
 
     cdef ggml_tensor * get(self, str name) except NULL:
         address = self.tensors.get(name)
@@ -116,7 +118,31 @@ cdef class Weights:
         self.n_tensors = len(self.tensors)
         return 0
 
+    cdef bint is_mapped(self, ggml_tensor * tensor) noexcept:
+        cdef Buffer buffer
+        for buffer in self.mapped:
+            if tensor.buffer == buffer.ptr:
+                return True
+        return False
+
+    cdef bint intact(self) noexcept:
+        """Whether files that are mapped are still what they were."""
+        cdef Mapping mapping
+        for mapping in self.maps:
+            if not mapping.intact():
+                return False
+        return True
+
+    cdef int check(self) except -1:
+        """Raise DeviceError or ModelError where the data are no longer what was loaded."""
+        cdef Mapping mapping
+        self.watch.check()
+        for mapping in self.maps:
+            mapping.check()
+        return 0
+
     cdef size_t n_bytes(self) noexcept:
+        """Memory of the model's own, without files that are mapped."""
         cdef size_t total = 0
         cdef Buffer buffer
         for buffer in self.buffers:
@@ -128,11 +154,11 @@ cdef class Weights:
     cdef void close(self) noexcept:
         cdef Buffer buffer
         cdef Meta meta
-        for buffer in self.buffers:
+        for buffer in self.buffers + self.mapped:
             buffer.close()
         for meta in self.metas:
             meta.close()
-        self.buffers, self.metas, self.tensors, self.packed = [], [], {}, None
+        self.buffers, self.metas, self.maps, self.mapped, self.tensors, self.packed = [], [], [], [], {}, None
         free(self.encoder)
         free(self.decoder)
         self.encoder = self.decoder = NULL

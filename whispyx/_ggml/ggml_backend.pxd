@@ -76,6 +76,12 @@ cdef extern from "ggml-backend.h" nogil:
     ggml_backend_dev_type ggml_backend_dev_type_ "ggml_backend_dev_type" (ggml_backend_dev_t device)
     ggml_backend_t ggml_backend_dev_init(ggml_backend_dev_t device, const char * params)
     ggml_backend_buffer_type_t ggml_backend_dev_buffer_type(ggml_backend_dev_t device)
+    void ggml_backend_dev_get_props(ggml_backend_dev_t device, ggml_backend_dev_props * props)
+    ggml_backend_buffer_t ggml_backend_dev_buffer_from_host_ptr(ggml_backend_dev_t device, void * ptr, size_t size,
+                                                                size_t max_tensor_size)
+    size_t ggml_backend_buft_get_alignment(ggml_backend_buffer_type_t buft)
+    size_t ggml_backend_buffer_get_alloc_size(ggml_backend_buffer_t buffer, ggml_tensor * tensor)
+    ggml_status ggml_backend_tensor_alloc(ggml_backend_buffer_t buffer, ggml_tensor * tensor, void * addr)
     bint ggml_backend_supports_op(ggml_backend_t backend, const ggml_tensor * op)
     bint ggml_backend_supports_buft(ggml_backend_t backend, ggml_backend_buffer_type_t buft)
     ggml_backend_buffer_type_t ggml_backend_buffer_get_type(ggml_backend_buffer_t buffer)

@@ -21,6 +21,7 @@ from whispyx.capi.structs import whisper_ahead, whisper_aheads, whisper_context_
 from whispyx.errors import BackendError, ComputeError, ModelError, ParamsError
 from whispyx.models.formats.opening import open_model
 from whispyx.plugins.kernels import check_compute
+from whispyx.plugins.limits import may_map
 
 __all__ = [
     "whisper_free",
@@ -87,6 +88,7 @@ def _load(function: str, source: Any, params: whisper_context_params | None) -> 
             fallback=chosen.may_fall_back,
             known=chosen.fallbacks,
             compute=check_compute(None),
+            mmap=may_map(),
         )
     except (ModelError, BackendError, ComputeError, ParamsError) as error:
         log.error("%s: %s", function, error)

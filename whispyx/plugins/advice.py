@@ -24,6 +24,7 @@ VARIABLES: Final = (
         "WHISPYX_ENCODER",
         "WHISPYX_COMPUTE",
         "WHISPYX_KERNELS",
+        "WHISPYX_MMAP",
         "WHISPYX_CACHE",
         "WHISPYX_OFFLINE",
         "WHISPYX_HUB",

@@ -1,4 +1,4 @@
-"""What the user has ruled out: plugins that are not to be loaded, and CPU variants other than the one named."""
+"""What the user has ruled out: plugins, CPU variants other than the one named, models that stay in their files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from typing import Final
 from whispyx.errors import ParamsError
 from whispyx.plugins.discovery import Candidate
 
-__all__ = ["EXCLUDE_VARIABLE", "VARIANT_VARIABLE", "Limits", "exclusions", "variant", "variant_of"]
+__all__ = [
+    *("EXCLUDE_VARIABLE", "MMAP_VARIABLE", "VARIANT_VARIABLE"),
+    *("Limits", "exclusions", "may_map", "variant", "variant_of"),
+]
 
 EXCLUDE_VARIABLE: Final = "WHISPYX_BACKEND_EXCLUDE"
 VARIANT_VARIABLE: Final = "WHISPYX_CPU_VARIANT"
+MMAP_VARIABLE: Final = "WHISPYX_MMAP"
 
 NAME: Final = re.compile(r"[A-Za-z0-9_]+(-[A-Za-z0-9_.-]+)?")
 TAG: Final = re.compile(r"[A-Za-z0-9_.-]+")
@@ -96,3 +100,17 @@ def variant_of(path: str | Path) -> str:
     """Return the variant that a plugin's file is, for example "zen4"; empty when it has none."""
     name = Path(path).stem
     return name.split("-", 2)[2] if name.count("-") >= 2 else ""
+
+
+def may_map() -> bool:
+    """Return whether models may be used where they lie in their files: what ``WHISPYX_MMAP`` says, else yes.
+
+    Raises
+    ------
+    ParamsError
+        It is neither 0 nor 1.
+    """
+    value = os.environ.get(MMAP_VARIABLE, "").strip()
+    if value not in ("", "0", "1"):
+        raise ParamsError(f"{MMAP_VARIABLE} is {value!r}; it takes 0 (copy models into memory) or 1 (leave them there)")
+    return value != "0"

@@ -20,6 +20,7 @@ READERS: Final[Mapping[str, Callable[[], Any]]] = {
     endpoints.TIMEOUT_VARIABLE: endpoints.timeout_s,
     kernels.COMPUTE_VARIABLE: lambda: kernels.check_compute(None),
     kernels.KERNELS_VARIABLE: kernels.check_wanted,
+    limits.MMAP_VARIABLE: limits.may_map,
 }
 """What reads each variable of this package; it raises ParamsError."""
 

@@ -90,6 +90,9 @@ class Blob:
             os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        self.close()
+
     def __enter__(self) -> Blob:
         return self
 
