@@ -77,6 +77,8 @@ def _bars() -> list[Bar]:
         Bar("import whispyx", 0.2, 0.1, plain("import_s"), "s"),
         Bar("process start to text, 3 s clip, base, against whisper-cli", 0.35, 0.20, ratio("start_s", "base", cpp)),
         Bar("peak memory, base, against whisper.cpp", 1.0, 0.7, ratio("peak_mib", "base", cpp)),
+        Bar("load, base f16, against whisper.cpp", 0.5, 0.5, ratio("load_ms", "base", cpp)),
+        Bar("memory that loading takes, base f16, over the file's size", 1.1, 1.1, plain("load_peak_ratio", "base")),
     ]  # fmt: skip
     return found
 

@@ -20,6 +20,7 @@ ROWS = (
     ("load_ms", "load, ms"),
     ("start_s", "process start to text, s"),
     ("peak_mib", "peak memory, MiB"),
+    ("load_peak_ratio", "memory that loading takes, over the file's size"),
 )
 OTHERS = (
     ("mel_ms", "mel of 30 s, one thread, ms"),

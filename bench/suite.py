@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import fcntl
 import os
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from tools import peers
 from tools.workers.client import FOLDER, Worker
 
 BEAMS = 5
+LOADS = 5
 POLITE_S = 0.3  # between two measurements that hold the lock, for others that wait for it
 LANGUAGE = "en"
 IMPORT = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
@@ -60,7 +62,7 @@ def engine_round(engine: Engine, model: str, setting: Setting) -> Values:
     found: Values = {}
     with alone(setting), Session(engine, model, setting.threads, setting.compute) as session:
         session.load()  # fills the page cache
-        found["load_ms"] = 1e3 * session.load()
+        found["load_ms"] = 1e3 * statistics.median(session.load() for _ in range(LOADS))
         setting.made_of.setdefault(engine.name, session.compute or "")
         jobs = [("jfk_s", "jfk", 1)]
         if not engine.short:
@@ -84,12 +86,20 @@ def _note(found: Values, **values: float | None) -> None:
 
 
 def peak_round(engine: Engine, model: str, setting: Setting) -> Values:
-    """Most resident memory of a process that loads a model and transcribes one long recording."""
+    """Most resident memory of a process that loads a model and transcribes one long recording.
+
+    And what the first of these takes beside the process itself, as a multiple of the file.
+    """
     sound = "long" if setting.long and not engine.short else "lecture"
     with alone(setting), Session(engine, model, setting.threads, setting.compute) as session:
+        before = session.peak_mib()
         session.load()
+        loaded = session.peak_mib() - before
         session.transcribe(setting.sounds[sound][0], LANGUAGE)
-        return {"peak_mib": session.peak_mib()}
+        found = {"peak_mib": session.peak_mib()}
+        if Path(session.model).is_file():
+            found["load_peak_ratio"] = loaded / (Path(session.model).stat().st_size / 2**20)
+        return found
 
 
 def _seconds(command: list[str], environment: Mapping[str, str]) -> tuple[float, str]:
