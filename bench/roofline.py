@@ -16,14 +16,41 @@ TOKEN_BYTES = {
 }
 """Bytes of a weight of the decoder's layers (8 bits have a scale of 16 per 32), of the logits, of a key or value."""
 ARITHMETIC = {"exact": "f32"}  # what multiplies the stored numbers, where that differs from them
+WITH_8_BITS = {"bf16": ("scores", "up", "down")}
+"""What else a precision multiplies with 8 bits (whispyx/_core/packed.pyx)."""
+
+
+def encoder_parts(h: Any) -> dict[str, float]:
+    """Operations of one window, cross keys and values included, by what is multiplied."""
+    t, d, mels, layers = h.n_audio_ctx, h.n_audio_state, h.n_mels, h.n_audio_layer
+    square = 2.0 * t * d * d
+    return {
+        "conv": 12.0 * t * d * mels + 3 * square,
+        "qkv": 3 * square * layers,
+        "scores": 2.0 * t * t * d * layers,
+        "values": 2.0 * t * t * d * layers,
+        "out": square * layers,
+        "up": 4 * square * layers,
+        "down": 4 * square * layers,
+        "cross_kv": 2 * square * h.n_text_layer,
+    }
 
 
 def encoder_ops(h: Any) -> float:
     """Operations of one window, cross keys and values included."""
-    t, d, mels = h.n_audio_ctx, h.n_audio_state, h.n_mels
-    conv = 2 * t * d * 3 * mels * 2 + t * d * 3 * d * 2
-    layers = h.n_audio_layer * (8 * t * d * d + 16 * t * d * d + 4 * t * t * d)
-    return float(conv + layers + 4 * t * d * d * h.n_text_layer)
+    return sum(encoder_parts(h).values())
+
+
+def encoder_peak(h: Any, compute: str, peaks: dict[str, float]) -> float | None:
+    """Operations per second of a window whose every product runs at the peak of its type; None if one is not known."""
+    kind = ARITHMETIC.get(compute, compute)
+    seconds = 0.0
+    for part, ops in encoder_parts(h).items():
+        peak = peaks.get("int8" if part in WITH_8_BITS.get(compute, ()) else kind)
+        if not peak:
+            return None
+        seconds += ops / peak
+    return encoder_ops(h) / seconds
 
 
 def token_bytes(h: Any, compute: str) -> float:
@@ -35,13 +62,12 @@ def token_bytes(h: Any, compute: str) -> float:
 
 def lines(hparams: dict[str, Any], medians: Any, machine: Machine, compute: str) -> Iterator[str]:
     """One line a model."""
-    kind = ARITHMETIC.get(compute, compute)
     for model, h in hparams.items():
         values = medians.get((OURS, model), {})
         parts = []
         if "encode_ms" in values:
             rate = encoder_ops(h) / values["encode_ms"] * 1e3
-            peak = machine.peaks.get(kind)
+            peak = encoder_peak(h, compute, machine.peaks)
             share = f" of {peak / 1e9:.0f} ({100 * rate / peak:.0f} %)" if peak else ""
             parts.append(f"encoder {rate / 1e9:.0f} GFLOP/s{share}")
         if "token_ms" in values:

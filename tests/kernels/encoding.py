@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.kernels.sets import BF16, F32, I8, Library, aligned, ffi, pointer, rounded_bf16
+from tests.kernels.sets import BF16, F32, G8, I8, Library, aligned, ffi, pointer, rounded_bf16
 
 Linear = tuple[np.ndarray, np.ndarray]
 Norm = tuple[np.ndarray, np.ndarray]
@@ -99,12 +99,12 @@ class Encoder:
 
 
 class Packed:
-    """An encoder's weights in the form of one kernel library; `kind` as for `compute=`: convolutions are never int8.
+    """An encoder's weights in the form of one kernel library; convolutions are never of 8 bits.
 
-    Scores are int8 beside int8 matrices, or as `scores` says.
+    Scores are int8 beside int8 matrices, or as `scores` says; matrices named in `others` are of those types.
     """
 
-    def __init__(self, encoder: Encoder, library: Library, kind: int, scores: int | None = None) -> None:
+    def __init__(self, encoder: Encoder, library: Library, kind: int, scores: int | None = None, **others: int) -> None:
         self.encoder, self.lib, self.kind = encoder, library, kind
         self.kept: list[Any] = []  # everything that the C structures point to
         e = encoder
@@ -114,7 +114,7 @@ class Packed:
         )  # fmt: skip
         m.n_text_head = e.n_head
         m.score_type = kind if scores is None else scores
-        conv_kind = BF16 if kind == I8 else kind
+        conv_kind = BF16 if kind in (I8, G8) else kind
         self._linear(m.conv1, e.conv1, conv_kind)
         self._linear(m.conv2, e.conv2, conv_kind)
         m.e_pe = self._floats(e.positions)
@@ -125,7 +125,7 @@ class Packed:
                 if name.endswith("_ln"):
                     self._norm(getattr(to, name), value)
                 else:
-                    self._linear(getattr(to, name), value, kind)
+                    self._linear(getattr(to, name), value, others.get(name, kind))
         m.encoder = layers
         self._norm(m.ln_post, e.ln_post)
 

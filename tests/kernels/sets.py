@@ -20,9 +20,9 @@ cffi = pytest.importorskip("cffi")
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEADER = ROOT / "backends/kernels/src/whispyx_kernels.h"
 ALIGN = 64
-F32, F16, BF16, I8, Q8 = 0, 1, 2, 3, 4
+F32, F16, BF16, I8, Q8, G8 = 0, 1, 2, 3, 4, 5
 TYPES = {"f32": F32, "bf16": BF16, "i8": I8}
-KINDS = {**TYPES, "q8": Q8}  # q8 is for the decoder
+KINDS = {**TYPES, "g8": G8, "q8": Q8}  # g8 is for the encoder, q8 for the decoder
 
 ffi = cffi.FFI()
 

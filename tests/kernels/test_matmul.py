@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from tests.kernels.sets import BF16, F16, F32, I8, KINDS, Q8, each_library, from_bf16, rounded_bf16, to_bf16
+from tests.kernels.sets import BF16, F16, F32, G8, I8, KINDS, Q8, each_library, from_bf16, rounded_bf16, to_bf16
 
 # Sizes: one of everything, odd ones, whole and broken panels and tiles, a layer of base.
 SHAPES = [
@@ -19,17 +21,33 @@ SHAPES = [
     (97, 96, 512),
     (150, 512, 80),
 ]
+GROUP = 64  # inputs that share a scale in G8 (WX_G8_INPUTS)
 # f32 sums of K products of size <= 1 drift by about sqrt(K) ulp of the sum.
 F32_ERROR = 4e-6
-# int8: steps of weights and activations are 1/127 of the largest; what is left is compared with the rounded numbers.
+# int8: what is left when the rounded numbers are compared.
 I8_ERROR = 1e-5
 
 
-def quantised(x: np.ndarray) -> np.ndarray:
-    """Return rows as the int8 kernels see them: whole multiples of largest / 127."""
-    scale = np.abs(x).max(axis=1, keepdims=True).astype(np.float32) / np.float32(127)
-    inverse = np.float32(127) / np.maximum(np.abs(x).max(axis=1, keepdims=True).astype(np.float32), np.float32(1e-30))
-    return np.rint(x * inverse).astype(np.float64) * scale.astype(np.float64)
+def quantised(w: np.ndarray) -> np.ndarray:
+    """Return weights as the int8 kernels see them: whole multiples of largest / 127."""
+    largest = np.abs(w).max(axis=1, keepdims=True)
+    inverse = np.float32(127) / np.maximum(largest, np.float32(1e-30))
+    return np.rint(w * inverse) * (largest / np.float32(127)).astype(np.float64)
+
+
+def in_steps(x: np.ndarray) -> np.ndarray:
+    """Return activations as the int8 kernels see them: 255 steps from the least to the largest, 0 being one of them."""
+    least, most = np.minimum(x.min(axis=1, keepdims=True), 0), np.maximum(x.max(axis=1, keepdims=True), 0)
+    inverse = np.float32(255) / np.maximum(most - least, np.float32(1e-30))
+    zero = np.rint(-least * inverse)
+    whole = np.clip(np.rint(x * inverse) + zero, 0, 255) - zero
+    return whole * ((most - least) / np.float32(255)).astype(np.float64)
+
+
+def in_groups(x: np.ndarray, rounded: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return rows as G8 products see them: every GROUP inputs are rounded by themselves."""
+    groups = np.pad(x, ((0, 0), (0, -x.shape[1] % GROUP))).reshape(-1, GROUP)
+    return rounded(groups).reshape(len(x), -1)[:, : x.shape[1]]
 
 
 def in_blocks(w: np.ndarray) -> np.ndarray:
@@ -58,7 +76,9 @@ def data(n: int, n_out: int, n_in: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 def expected(library, kind: str, x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray:
     if kind == "i8":
-        x, w = quantised(x), quantised(w)
+        x, w = in_steps(x), quantised(w)
+    elif kind == "g8":
+        x, w = in_groups(x, in_steps), in_groups(w, quantised)
     elif kind == "q8":
         x, w = in_16_bits(x), in_blocks(w)
     elif kind == "bf16":
@@ -75,7 +95,7 @@ def test_products_are_those_of_the_rounded_numbers(library, kind, shape) -> None
     found = library.pack(w, KINDS[kind]).times(x, bias)
     size = np.sqrt(shape[2]) + 1
     error = np.abs(found - expected(library, kind, x, w, bias)).max() / size
-    assert error < (I8_ERROR if kind == "i8" else F32_ERROR), error
+    assert error < (I8_ERROR if kind in ("i8", "g8") else F32_ERROR), error
 
 
 @each_library
@@ -99,6 +119,30 @@ def test_activations_of_very_different_sizes_keep_16_bits(library) -> None:
     exact = x.astype(np.float64) @ in_blocks(w).T + bias
     # A step is 300 / 32639; 512 of half of one, with random signs, times weights below 1.
     assert np.abs(found - exact).max() < 300 / 32639 * 512**0.5
+
+
+@each_library
+@pytest.mark.parametrize("large", [300.0, -300.0])
+def test_a_large_number_makes_only_its_own_group_coarse(library, large) -> None:
+    x, w, bias = data(9, 70, 200)
+    w[:, :GROUP] = 0
+    small = library.pack(w, G8).times(x, bias)
+    x[:, 5] = large
+    np.testing.assert_array_equal(library.pack(w, G8).times(x, bias), small)
+    x[:, :GROUP] = 0
+    w[:, 5] = large
+    np.testing.assert_array_equal(library.pack(w, G8).times(x, bias), small)
+
+
+@each_library
+@pytest.mark.parametrize("kind", ["i8", "g8"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_of_one_sign_have_all_steps(library, kind, sign) -> None:
+    x, _, _ = data(9, 1, 200)
+    x = sign * np.abs(x)
+    found = library.pack(np.eye(200, dtype=np.float32), KINDS[kind]).times(x)
+    # Half a step of 255; 127 of them would leave twice as much.
+    assert np.abs(found - x).max() <= 0.5001 / 255 * np.abs(x).max()
 
 
 @each_library

@@ -7,7 +7,7 @@ cdef extern from "whispyx_kernels.h" nogil:
     enum:
         WX_KERNELS_ABI
         WX_ALIGN
-        WX_F32, WX_F16, WX_BF16, WX_I8, WX_Q8
+        WX_F32, WX_F16, WX_BF16, WX_I8, WX_Q8, WX_G8
 
     struct wx_matrix:
         int32_t type

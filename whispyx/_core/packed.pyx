@@ -14,6 +14,7 @@ from whispyx._core.kernels cimport (
     WX_BF16,
     WX_F16,
     WX_F32,
+    WX_G8,
     WX_I8,
     WX_Q8,
     Memory,
@@ -31,15 +32,17 @@ cdef enum:
     ARENA_BYTES = 1 << 20
     LARGEST_HEAD = 512
 
-# Which type the matrices of each role have. The decoder is bound by the memory that its weights come from, and repeats
-# its errors token after token: 8 bits with a scale per 32 inputs, activations of 16 bits. What else is in 8 bits costs
-# less than bf16 does in the encoder: cross keys and values have many scales, as have the queries and keys that scores
-# of the encoder's attention are made of, and the logits that matter are computed again. The encoder's matrices stay in
-# 16 bits: one kind of them in 8, with a scale per row, is further away than all of them in bf16. Convolutions read the
-# spectrogram, whose small differences 8 bits lose. docs/performance.md has the figures.
+# Which type the matrices of each role have; "qkv", "out", "up", "down" and "cross_kv" are kinds of the encoder's.
+# The decoder is bound by the memory that its weights come from, and repeats its errors token after token: 8 bits with a
+# scale per 32 inputs, activations of 16 bits. What else is in 8 bits costs less than bf16 does in the encoder: cross
+# keys and values have many scales, as have the queries and keys that scores of the encoder's attention are made of, and
+# the logits that matter are computed again. Of the encoder's matrices, the perceptron's bear 8 bits best, with scales
+# per group of inputs on both sides; with a scale per row, one kind is further away than all of them in bf16.
+# Convolutions read the spectrogram, whose small differences 8 bits lose. docs/performance.md has the figures.
 PLANS = {
     "f32": {"encoder": WX_F32, "scores": WX_F32, "conv": WX_F32, "decoder": WX_F32, "logits": WX_F32, "cross": WX_F32},
-    "bf16": {"encoder": WX_BF16, "scores": WX_I8, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
+    "bf16": {"encoder": WX_BF16, "up": WX_G8, "down": WX_G8, "scores": WX_I8, "conv": WX_BF16, "decoder": WX_Q8,
+             "logits": WX_I8, "cross": WX_I8},
     "int8": {"encoder": WX_I8, "scores": WX_I8, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
 }
 
@@ -67,6 +70,7 @@ cdef class Packed:
         self.kernels, self.compute = (<bytes>self.table.name).decode(), compute
         self.may_map = may_map
         self.types, self.blocks, self.matrices = PLANS[compute], [], []
+        types, encoder = self.types, self.types["encoder"]
         self.encoder = <wx_encoder_layer *>calloc(hp.n_audio_layer, sizeof(self.encoder[0]))
         self.decoder = <wx_decoder_layer *>calloc(hp.n_text_layer, sizeof(self.decoder[0]))
         if self.encoder == NULL or self.decoder == NULL:
@@ -81,11 +85,11 @@ cdef class Packed:
             self.linear(&self.model.conv1, self.types["conv"], s, 3 * hp.n_mels)
             self.linear(&self.model.conv2, self.types["conv"], s, 3 * s)
             for i in range(hp.n_audio_layer):
-                self.linear(&self.encoder[i].qkv, self.types["encoder"], 3 * s, s)
-                self.linear(&self.encoder[i].out, self.types["encoder"], s, s)
-                self.linear(&self.encoder[i].up, self.types["encoder"], 4 * s, s)
-                self.linear(&self.encoder[i].down, self.types["encoder"], s, 4 * s)
-        self.linear(&self.model.cross_kv, self.types["encoder"], 2 * s * hp.n_text_layer, s)
+                self.linear(&self.encoder[i].qkv, types.get("qkv", encoder), 3 * s, s)
+                self.linear(&self.encoder[i].out, types.get("out", encoder), s, s)
+                self.linear(&self.encoder[i].up, types.get("up", encoder), 4 * s, s)
+                self.linear(&self.encoder[i].down, types.get("down", encoder), s, 4 * s)
+        self.linear(&self.model.cross_kv, types.get("cross_kv", encoder), 2 * s * hp.n_text_layer, s)
         self.model.decoder = self.decoder
         for i in range(hp.n_text_layer):
             self.linear(&self.decoder[i].qkv, self.types["decoder"], 3 * s, s)

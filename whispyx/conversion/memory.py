@@ -19,14 +19,15 @@ __all__ = ["MemoryNeed", "memory_needs"]
 _PANEL: Final = 64  # outputs that the kernels' panels have; the last is filled up
 _BLOCK: Final = 32  # inputs that share a scale in "q8"
 _BLOCK_BYTES: Final = _BLOCK + 2
-_ROW_EXTRA: Final = 8  # scale and start of a row of "i8"
+_ROW_EXTRA: Final = 8  # scale and sum of a row of "i8", or of a group of "g8"
+_GROUP: Final = 64  # inputs that share a scale in "g8"
 _ARENA: Final = 1 << 20  # vectors are placed in blocks of so many bytes
 _EMBEDDING: Final = "decoder.token_embedding.weight"
 
 # Types that the kernels keep matrices in, by precision: whispyx/_core/packed.pyx.
 _PLANS: Final = {
     "f32": {"encoder": "f32", "conv": "f32", "decoder": "f32", "logits": "f32"},
-    "bf16": {"encoder": "bf16", "conv": "bf16", "decoder": "q8", "logits": "i8"},
+    "bf16": {"encoder": "bf16", "up": "g8", "down": "g8", "conv": "bf16", "decoder": "q8", "logits": "i8"},
     "int8": {"encoder": "i8", "conv": "bf16", "decoder": "q8", "logits": "i8"},
 }
 _CROSS_BYTES: Final = {"f32": 4, "bf16": 1, "int8": 1}
@@ -98,9 +99,9 @@ def _packed_bytes(weights: WeightFile, plan: dict[str, str], compute: str) -> in
     hp, s = weights.hparams, weights.hparams.n_text_state
     encoder, decoder = plan["encoder"], plan["decoder"]
     total = _matrix(plan["conv"], s, 3 * hp.n_mels) + _matrix(plan["conv"], s, 3 * s)
-    total += hp.n_audio_layer * _layer(encoder, s)
+    total += hp.n_audio_layer * _layer(encoder, s, plan)
     total += _matrix(encoder, 2 * s * hp.n_text_layer, s)  # keys and values of the sound, all layers
-    total += hp.n_text_layer * (_layer(decoder, s) + 2 * _matrix(decoder, s, s))
+    total += hp.n_text_layer * (_layer(decoder, s, {}) + 2 * _matrix(decoder, s, s))
     total += _matrix(plan["logits"], hp.n_vocab, s) + _embedding_bytes(weights, compute)
     vectors = sum(
         math.prod(shape)
@@ -110,9 +111,10 @@ def _packed_bytes(weights: WeightFile, plan: dict[str, str], compute: str) -> in
     return total + -(-4 * vectors // _ARENA) * _ARENA
 
 
-def _layer(kind: str, s: int) -> int:
+def _layer(kind: str, s: int, others: dict[str, str]) -> int:
     """Queries, keys and values together, the output, and the two wide matrices of one layer."""
-    return _matrix(kind, 3 * s, s) + _matrix(kind, s, s) + _matrix(kind, 4 * s, s) + _matrix(kind, s, 4 * s)
+    shapes = {"qkv": (3 * s, s), "out": (s, s), "up": (4 * s, s), "down": (s, 4 * s)}
+    return sum(_matrix(others.get(name, kind), *shape) for name, shape in shapes.items())
 
 
 def _matrix(kind: str, n_out: int, n_in: int) -> int:
@@ -121,6 +123,8 @@ def _matrix(kind: str, n_out: int, n_in: int) -> int:
         return rows * (-(-n_in // _BLOCK) * _BLOCK_BYTES)
     if kind == "i8":
         return rows * (-(-n_in // 4) * 4 + _ROW_EXTRA)
+    if kind == "g8":
+        return rows * (-(-n_in // 4) * 4 + -(-n_in // _GROUP) * _ROW_EXTRA)
     return rows * n_in * (4 if kind == "f32" else 2)
 
 

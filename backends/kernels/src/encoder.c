@@ -199,8 +199,8 @@ static void mix(const plan * p, const wx_encoder_layer * layer, int32_t first, i
     wx_gemm(&layer->up.w, layer->up.bias, &rows, 0, n_rows, 0, n_hidden, &to);
     wx_rows hidden = {.form = hidden_form, .n = n_rows, .k = wx_round_up(n_hidden, WX_K_STEP), .stride = n_hidden,
                       .data = p->wide};
-    if (hidden_form == WX_I8) {
-        hidden = wx_rows_at(WX_I8, n_rows, hidden.k, p->rows);
+    if (hidden_form == WX_I8 || hidden_form == WX_G8) {
+        hidden = wx_rows_at(hidden_form, n_rows, hidden.k, p->rows);
         for (int32_t i = 0; i < n_rows; i++)
             wx_rows_put(&hidden, i, (float *) p->wide + (int64_t) i * n_hidden, n_hidden);
     }

@@ -1,4 +1,6 @@
 /* Activations times packed weights, and what is done to the products. */
+#include <math.h>
+
 #include "tiles.h"
 
 #define BLOCK_BYTES (192 * 1024)    /* of activations that stay in the second level cache while panels pass */
@@ -13,7 +15,7 @@ int32_t wx_form(int32_t type) {
 }
 
 static int64_t number_bytes(int32_t form) {
-    return form == WX_I8 ? WX_I8_BYTES : form == WX_Q8 ? 2 : form == WX_BF16 ? WX_BF16_BYTES : 4;
+    return form == WX_I8 || form == WX_G8 ? WX_I8_BYTES : form == WX_Q8 ? 2 : form == WX_BF16 ? WX_BF16_BYTES : 4;
 }
 
 static size_t aligned(size_t bytes) { return (bytes + WX_ALIGN - 1) & -(size_t) WX_ALIGN; }
@@ -22,33 +24,37 @@ static size_t data_bytes(int32_t form, int32_t n, int32_t k) {
     return aligned((size_t) n * (size_t) wx_round_up(k, WX_K_STEP) * (size_t) number_bytes(form));
 }
 
-static size_t scale_bytes(int32_t form, int32_t n) {
+static int64_t groups_of(int32_t k) { return ((int64_t) k + WX_G8_INPUTS - 1) / WX_G8_INPUTS; }
+
+static size_t scale_bytes(int32_t form, int32_t n, int32_t k) {
+    if (form == WX_G8) return aligned((size_t) n * (size_t) groups_of(k) * 2 * sizeof(float));
     return form == WX_I8 || form == WX_Q8 ? aligned((size_t) n * sizeof(float)) : 0;
 }
 
 size_t wx_rows_bytes(int32_t form, int32_t n, int32_t k) {
-    size_t blocks = form == WX_Q8 ? (size_t) wx_round_up(k, WX_K_STEP) / WX_Q8_INPUTS : 0;
-    return data_bytes(form, n, k) + scale_bytes(form, n) + aligned((size_t) n * blocks * sizeof(int32_t));
+    size_t starts = form == WX_Q8 ? (size_t) wx_round_up(k, WX_K_STEP) / WX_Q8_INPUTS : form == WX_I8 ? 1 : 0;
+    return data_bytes(form, n, k) + scale_bytes(form, n, wx_round_up(k, WX_K_STEP)) +
+           aligned((size_t) n * starts * sizeof(int32_t));
 }
 
 wx_rows wx_rows_at(int32_t form, int32_t n, int32_t k, void * memory) {
     wx_rows rows = {.form = form, .n = n, .k = wx_round_up(k, WX_K_STEP), .data = memory};
     rows.stride = rows.k;
     rows.scale = (float *) ((char *) memory + data_bytes(form, n, k));
-    rows.start = (int32_t *) ((char *) rows.scale + scale_bytes(form, n));
+    rows.start = (int32_t *) ((char *) rows.scale + scale_bytes(form, n, rows.k));
     return rows;
 }
 
-/* Whole numbers of LANES activations, limited to -127 .. 127 (what a NaN becomes does not matter: its row's scale is
-   NaN, too). */
-static void put_i8(void * to, int32_t at, wx_v x, wx_v inverse) {
-    wx_vi q = wx_round_i32(x * inverse);
-    q = wx_max_i32(wx_min_i32(q, wx_set1i(127)), wx_set1i(-127));
+/* Whole numbers of LANES activations, 0 .. 255 when `zero` is added; AVX2 keeps them as they are, VNNI with it. (What a
+   NaN becomes does not matter: its row's scale is NaN, too.) */
+static void put_i8(void * to, int32_t at, wx_v x, wx_v inverse, wx_vi zero) {
+    wx_vi q = wx_max_i32(wx_add_i32(wx_round_i32(x * inverse), zero), wx_set1i(0));
 #if defined(WX_ISA_AVX2)
+    q = wx_sub_i32(wx_min_i32(q, wx_set1i(255)), zero);
     q = _mm256_shuffle_epi32(q, _MM_SHUFFLE(3, 1, 2, 0));
     wx_store_u16((uint16_t *) to + at, q);
 #else
-    _mm_storeu_si128((__m128i *) ((uint8_t *) to + at), _mm512_cvtepi32_epi8(wx_add_i32(q, wx_set1i(128))));
+    _mm_storeu_si128((__m128i *) ((uint8_t *) to + at), _mm512_cvtusepi32_epi8(q));
 #endif
 }
 
@@ -69,13 +75,43 @@ static float put_scale(const wx_rows * to, int32_t row, const float * x, int32_t
     return inverse;
 }
 
-static void put_row_i8(const wx_rows * to, int32_t row, const float * x, int32_t n) {
+/* The range from the least to the largest of n numbers, 0 in it, is divided into 255 steps: what comes out of GELU has
+   nearly all of it above 0, and so steps of half the size that they would have around 0. Zeros follow up to `k`.
+   Returns the number that stands for 0. */
+static int32_t put_steps(const float * x, int32_t n, int32_t k, char * data, float * scale) {
     int32_t full = n - n % WX_LANES;
-    float inverse = put_scale(to, row, x, n, 127.0f);
+    wx_v low = wx_zero(), high = wx_zero(), nothing = wx_zero();
+    for (int32_t i = 0; i < n; i += WX_LANES) {
+        wx_v v = i < full ? wx_load(x + i) : wx_load_n(x + i, n - i);
+        low = wx_min(v, low);
+        high = wx_max(v, high);
+        nothing = wx_fma(v, wx_zero(), nothing);        /* NaN where a number is not finite */
+    }
+    float least = -wx_largest(wx_zero() - low), range = wx_largest(high) - least, inverse = 0.0f;
+    *scale = wx_sum(nothing);
+    if (!(range < 1e-30f)) {
+        *scale += range / 255.0f;
+        inverse = 255.0f / range;
+    }
+    int32_t zero = -least * inverse < 255.0f ? (int32_t) lrintf(-least * inverse) : 255;
+    for (int32_t i = 0; i < full; i += WX_LANES) put_i8(data, i, wx_load(x + i), wx_set1(inverse), wx_set1i(zero));
+    for (int32_t i = full; i < k; i += WX_LANES)
+        put_i8(data, i, i < n ? wx_load_n(x + i, n - i) : wx_zero(), wx_set1(inverse), wx_set1i(zero));
+    return zero;
+}
+
+static void put_row_i8(const wx_rows * to, int32_t row, const float * x, int32_t n) {
+    to->start[row] = -put_steps(x, n, to->k, (char *) to->data + row * to->stride * WX_I8_BYTES, to->scale + row);
+}
+
+static void put_row_g8(const wx_rows * to, int32_t row, const float * x, int32_t n) {
     char * data = (char *) to->data + row * to->stride * WX_I8_BYTES;
-    for (int32_t i = 0; i < full; i += WX_LANES) put_i8(data, i, wx_load(x + i), wx_set1(inverse));
-    for (int32_t i = full; i < to->k; i += WX_LANES)
-        put_i8(data, i, i < n ? wx_load_n(x + i, n - i) : wx_zero(), wx_set1(inverse));
+    float * scale = to->scale + row * groups_of(to->k) * 2;
+    for (int32_t i = 0; i < to->k; i += WX_G8_INPUTS, scale += 2) {
+        int32_t k = to->k - i < WX_G8_INPUTS ? to->k - i : WX_G8_INPUTS, there = n - i < k ? n - i : k;
+        int32_t zero = put_steps(x + i, there < 0 ? 0 : there, k, data + i * WX_I8_BYTES, scale);
+        scale[1] = scale[0] * (float) -zero;
+    }
 }
 
 /* The same in 16 bits: an upper byte of -127 .. 127 and a signed lower one where 8-bit products take them. */
@@ -114,6 +150,8 @@ static void put_row_q8(const wx_rows * to, int32_t row, const float * x, int32_t
 void wx_rows_put(const wx_rows * to, int32_t row, const float * x, int32_t n_in) {
     if (to->form == WX_I8) {
         put_row_i8(to, row, x, n_in);
+    } else if (to->form == WX_G8) {
+        put_row_g8(to, row, x, n_in);
     } else if (to->form == WX_Q8) {
         put_row_q8(to, row, x, n_in);
     } else if (to->form == WX_BF16) {
@@ -132,6 +170,7 @@ typedef struct job {
     int32_t type;
     int64_t stride;             /* bytes from row to row of activations */
     int64_t units, words;
+    int64_t groups;             /* of a row of activations, for WX_G8 */
     const uint32_t * weights;
     const char * x;
     const float * x_scale, * bias;
@@ -182,7 +221,17 @@ static inline __attribute__((always_inline)) void put_tile(const job * j, const 
     }
 TILES(f32)
 TILES(bf16)
-TILES(i8)
+
+#define TILE_I8(ROWS) case ROWS: wx_tile_i8(ROWS, x, j->stride, j->x_start + row, panel, j->units, tile); break
+#define TILE_G8(ROWS) case ROWS: wx_tile_g8(ROWS, x, j->stride, scale, j->groups, panel, j->units, tile); break
+static void tiles_g8(const job * j, const char * x, int64_t row, const uint32_t * panel, int rows, float * tile) {
+    const float * scale = j->x_scale + row * j->groups * 2;
+    switch (rows) { TILE_G8(1); TILE_G8(2); TILE_G8(3); TILE_G8(4); TILE_G8(5); TILE_G8(6); }
+}
+
+static void tiles_i8(const job * j, const char * x, int64_t row, const uint32_t * panel, int rows, float * tile) {
+    switch (rows) { TILE_I8(1); TILE_I8(2); TILE_I8(3); TILE_I8(4); TILE_I8(5); TILE_I8(6); }
+}
 
 #define TILE_Q8(ROWS) case ROWS: wx_tile_q8(ROWS, x, j->stride, start, blocks, panel, tile); break
 static void tiles_q8(const job * j, const char * x, int64_t row, const uint32_t * panel, int rows, float * tile) {
@@ -199,7 +248,8 @@ static void multiply(const job * j, int64_t row, int rows, int32_t out) {
     if (j->type == WX_F32) tiles_f32(j, x, panel, rows, tile);
     else if (j->type == WX_Q8) tiles_q8(j, x, row, panel, rows, tile);
     else if (j->type == WX_BF16) tiles_bf16(j, x, panel, rows, tile);
-    else tiles_i8(j, x, panel, rows, tile);
+    else if (j->type == WX_G8) tiles_g8(j, x, row, panel, rows, tile);
+    else tiles_i8(j, x, row, panel, rows, tile);
     if (j->e->kind == WX_GELU) put_tile(j, WX_GELU, tile, row, rows, out, w_scale);
     else if (j->e->kind == WX_RESIDUAL) put_tile(j, WX_RESIDUAL, tile, row, rows, out, w_scale);
     else put_tile(j, WX_PLAIN, tile, row, rows, out, w_scale);
@@ -208,8 +258,8 @@ static void multiply(const job * j, int64_t row, int rows, int32_t out) {
 void wx_gemm(const wx_matrix * w, const float * bias, const wx_rows * x, int32_t row_first, int32_t row_last,
              int32_t out_first, int32_t out_last, const wx_epilogue * e) {
     job j = {.type = w->type, .stride = x->stride * number_bytes(x->form), .units = wx_units(w->type, w->n_in),
-             .words = wx_panel_words(w->type, w->n_in), .weights = w->data, .x = x->data, .x_scale = x->scale,
-             .x_start = x->start, .bias = bias, .e = e, .n_out = w->n_out};
+             .words = wx_panel_words(w->type, w->n_in), .groups = groups_of(x->k), .weights = w->data, .x = x->data,
+             .x_scale = x->scale, .x_start = x->start, .bias = bias, .e = e, .n_out = w->n_out};
     int32_t block = (int32_t) (BLOCK_BYTES / j.stride / WX_TILE * WX_TILE);
     if (block < WX_TILE) block = WX_TILE;
     int32_t height = w->type == WX_Q8 ? WX_TILE_Q8 : WX_TILE;

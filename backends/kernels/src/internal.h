@@ -24,22 +24,24 @@ static inline int32_t wx_round_up(int64_t n, int64_t step) { return (int32_t) ((
 /* ---- gemm.c: activations against packed weights ------------------------------------------------------------------ */
 
 /* Activations in the form that a matrix multiplies with: rows of f32 (WX_F32; WX_BF16 where the instruction set has no
-   bf16 dot product), bf16 (WX_BF16), u8 with zero point 128 and one scale per row (WX_I8), or 16 bits and one scale per
-   row (WX_Q8). */
+   bf16 dot product), bf16 (WX_BF16), u8 with one scale and one number for 0 per row (WX_I8) or per WX_G8_INPUTS numbers
+   of a row (WX_G8), or 16 bits and one scale per row (WX_Q8). */
 typedef struct wx_rows {
     int32_t form;               /* wx_form(matrix type) */
     int32_t n, k;               /* rows; numbers of a row, a multiple of WX_K_STEP */
     int64_t stride;             /* numbers from one row to the next: k; a convolution over rows sets another */
     void * data;                /* 64-byte aligned; a product reads round_up(n_in, 4) numbers of a row, no more
                                    (WX_Q8: k) */
-    float * scale;              /* (n), for WX_I8 and WX_Q8 */
-    int32_t * start;            /* (n, k / WX_Q8_INPUTS), for WX_Q8: what the sums of a block begin with */
+    float * scale;              /* WX_I8 and WX_Q8: (n); WX_G8: (n, groups, 2), of each group the scale, and minus the
+                                   scale times the number that stands for 0 */
+    int32_t * start;            /* WX_Q8: (n, k / WX_Q8_INPUTS), what the sums of a block begin with; WX_I8: (n), minus
+                                   the number that stands for 0 */
 } wx_rows;
 
-int32_t wx_form(int32_t matrix_type);                       /* WX_F32, WX_BF16, WX_I8 or WX_Q8 */
+int32_t wx_form(int32_t matrix_type);                       /* WX_F32 or the same type */
 size_t wx_rows_bytes(int32_t form, int32_t n, int32_t k);   /* data and scales, rounded up to WX_ALIGN */
 wx_rows wx_rows_at(int32_t form, int32_t n, int32_t k, void * memory);
-/* Write the f32 numbers x (n_in) as one row, padding with zeros. Numbers of WX_I8 and WX_Q8 have a private order. */
+/* Write the f32 numbers x (n_in) as one row, padding with zeros. The order of 8 bits and of WX_Q8 is private. */
 void wx_rows_put(const wx_rows * to, int32_t row, const float * x, int32_t n_in);
 
 enum { WX_PLAIN = 0, WX_GELU = 1, WX_RESIDUAL = 2 };

@@ -55,6 +55,7 @@ typedef struct packed_row {
     float scale, inverse;           /* of WX_I8 */
     int32_t sum;
     uint16_t scales[CHUNK / WX_Q8_INPUTS];      /* of WX_Q8, of the chunk */
+    float groups[CHUNK / WX_G8_INPUTS][2];      /* of WX_G8, of the chunk: scales, sums of weights */
 } packed_row;
 
 static packed_row begin_row(int32_t type, const void * src, int32_t src_type, int64_t at, int32_t n, float factor) {
@@ -79,11 +80,21 @@ static uint16_t put_block(const float * x, uint32_t * to) {
     return (uint16_t) _mm_extract_epi16(half, 0);
 }
 
+/* One group of a G8 row. What is not finite is handed on by its scale. */
+static void put_group(const float * x, float group[2], uint32_t * to) {
+    float top = largest(x, WX_G8_INPUTS);
+    group[0] = top < 1e-30f ? 0.0f : top / 127.0f;
+    group[1] = group[0] * (float) quantise(x, WX_G8_INPUTS, top < 1e-30f ? 0.0f : 127.0f / top, (int8_t *) to);
+}
+
 /* A chunk as f32, bf16 or int8, the group of a unit in 32 bits. */
 static void convert_chunk(int32_t type, const float * x, packed_row * row, uint32_t * to) {
     if (type == WX_F32) memcpy(to, x, CHUNK * sizeof(float));
     else if (type == WX_BF16) wx_to_bf16(x, CHUNK, (uint16_t *) to);
     else if (type == WX_I8) row->sum += quantise(x, CHUNK, row->inverse, (int8_t *) to);
+    else if (type == WX_G8)
+        for (int g = 0; g < CHUNK / WX_G8_INPUTS; g++)
+            put_group(x + g * WX_G8_INPUTS, row->groups[g], to + g * WX_G8_UNITS);
     else
         for (int b = 0; b < CHUNK / WX_Q8_INPUTS; b++)
             row->scales[b] = put_block(x + b * WX_Q8_INPUTS, to + b * WX_Q8_UNITS);
@@ -92,12 +103,18 @@ static void convert_chunk(int32_t type, const float * x, packed_row * row, uint3
 /* Where a unit of the panel's first output is. */
 static int64_t unit_at(int32_t type, int64_t unit) {
     if (type == WX_Q8) return unit / WX_Q8_UNITS * WX_Q8_WORDS + unit % WX_Q8_UNITS * WX_PANEL;
+    if (type == WX_G8) unit += unit / WX_G8_UNITS * 2;
     return unit * WX_PANEL;
 }
 
 /* What stands behind the units of a chunk; `panel` is the panel's begin, `unit` the first one of the chunk. */
 static void end_chunk(int32_t type, const packed_row * row, uint32_t * panel, int64_t column, int64_t unit,
                       int64_t units) {
+    for (int64_t g = 0; type == WX_G8 && g * WX_G8_UNITS < units; g++) {
+        int64_t last = (g + 1) * WX_G8_UNITS < units ? (g + 1) * WX_G8_UNITS - 1 : units - 1;
+        for (int i = 0; i < 2; i++)
+            memcpy(panel + unit_at(type, unit + last) + (1 + i) * WX_PANEL + column, &row->groups[g][i], 4);
+    }
     if (type != WX_Q8) return;
     for (int64_t b = 0; b < units / WX_Q8_UNITS; b++) {
         uint32_t * block = panel + unit_at(type, unit + b * WX_Q8_UNITS);
@@ -108,9 +125,8 @@ static void end_chunk(int32_t type, const packed_row * row, uint32_t * panel, in
 /* What stands behind all units of an output. */
 static void end_row(int32_t type, const packed_row * row, uint32_t * panel, int64_t column, int64_t units) {
     if (type != WX_I8) return;
-    int32_t start = -128 * row->sum;
     memcpy(panel + units * WX_PANEL + column, &row->scale, sizeof(row->scale));
-    memcpy(panel + (units + 1) * WX_PANEL + column, &start, sizeof(start));
+    memcpy(panel + (units + 1) * WX_PANEL + column, &row->sum, sizeof(row->sum));
 }
 
 /* n outputs at once, the first of which stands at a multiple of WX_LANES if n is that: whole vectors are written then

@@ -3,7 +3,10 @@
  * A matrix is a sequence of panels of WX_PANEL outputs (the last filled up with zeros). Inside a panel come, for every
  * group of 1, 2 or 4 inputs (f32, 16 bits, int8), one 32-bit unit per output that holds the group: the products load a
  * vector of outputs and broadcast the activations of the group. After the units of an int8 panel come a f32 scale and
- * an int32 start value (-128 times the sum of the row, as activations are stored with 128 added) per output.
+ * the int32 sum of the row per output: activations are stored with a number added, every row with its own.
+ *
+ * G8: int8 in groups of WX_G8_INPUTS inputs (fewer in the last), each followed by a f32 scale and the f32 sum of the
+ * group's weights per output.
  *
  * Q8: int8 in blocks of 32 inputs, eight units and then a f16 scale per output; the inputs are filled up with zeros to
  * whole blocks. Where products take weights without a sign (VNNI), 128 is added to them: activations are signed there,
@@ -23,7 +26,9 @@
 #define WX_Q8_ZERO 0x80808080u                                  /* four weights of 0 */
 #endif
 
-static inline int wx_unit(int32_t type) { return type == WX_I8 || type == WX_Q8 ? 4 : type == WX_F32 ? 1 : 2; }
+#define WX_G8_UNITS (WX_G8_INPUTS / 4)
+
+static inline int wx_unit(int32_t type) { return type == WX_F32 ? 1 : type == WX_BF16 ? 2 : 4; }
 
 /* Units of one output. */
 static inline int64_t wx_units(int32_t type, int32_t n_in) {
@@ -33,8 +38,10 @@ static inline int64_t wx_units(int32_t type, int32_t n_in) {
 
 /* 32-bit words of one panel. */
 static inline int64_t wx_panel_words(int32_t type, int32_t n_in) {
-    if (type == WX_Q8) return wx_units(type, n_in) / WX_Q8_UNITS * WX_Q8_WORDS;
-    return (wx_units(type, n_in) + (type == WX_I8 ? 2 : 0)) * WX_PANEL;
+    int64_t units = wx_units(type, n_in);
+    if (type == WX_Q8) return units / WX_Q8_UNITS * WX_Q8_WORDS;
+    if (type == WX_G8) return (units + (units + WX_G8_UNITS - 1) / WX_G8_UNITS * 2) * WX_PANEL;
+    return (units + (type == WX_I8 ? 2 : 0)) * WX_PANEL;
 }
 
 #endif

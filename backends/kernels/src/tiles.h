@@ -113,9 +113,10 @@ static inline __attribute__((always_inline)) void wx_tile_bf16(const int rows, c
 #if defined(WX_ISA_AVX2)
 /* Activations of a group of four inputs are s16 in the order 0, 2, 1, 3: the even and the odd bytes of a vector of
    weights are what shifts of 16-bit lanes yield. */
-static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, const char * x,
-                                                             int64_t stride, const uint32_t * panel, int64_t units,
-                                                             float * out) {
+static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, const char * x, int64_t stride,
+                                                             const int32_t * start, const uint32_t * panel,
+                                                             int64_t units, float * out) {
+    (void) start;
     __m256i sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
     WX_UNROLL for (int r = 0; r < rows; r++)
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = _mm256_setzero_si256();
@@ -144,6 +145,43 @@ static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, con
     WX_UNROLL for (int r = 0; r < rows; r++)
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
             wx_store(out + r * WX_PANEL + c * WX_LANES, _mm256_cvtepi32_ps(sum[r][c]));
+}
+
+/* The same with a scale per group of every output and row (`by` holds two numbers of each group, `groups` in a row); a
+   group's sum is added to those of the groups before it as f32. */
+static inline __attribute__((always_inline)) void wx_tile_g8(const int rows, const char * x, int64_t stride,
+                                                             const float * by, int64_t groups, const uint32_t * panel,
+                                                             int64_t units, float * out) {
+    for (int i = 0; i < rows * WX_PANEL; i += WX_LANES) wx_store(out + i, wx_zero());
+    for (int64_t first = 0; first < units; first += WX_G8_UNITS, panel += 2 * WX_PANEL, by += 2) {
+        __m256i sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
+        int64_t n = units - first < WX_G8_UNITS ? units - first : WX_G8_UNITS;
+        WX_UNROLL for (int r = 0; r < rows; r++)
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = _mm256_setzero_si256();
+        for (int64_t u = 0; u < n; u++, panel += WX_PANEL, x += 8) {
+            WX_UNROLL for (int half = 0; half < 2; half++) {
+                WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                    w[c] = _mm256_loadu_si256((const __m256i *) (panel + c * WX_LANES));
+                    if (half == 0) w[c] = _mm256_slli_epi16(w[c], 8);
+                    w[c] = _mm256_srai_epi16(w[c], 8);
+                }
+                WX_UNROLL for (int r = 0; r < rows; r++) {
+                    __m256i a = _mm256_set1_epi32(*(const wx_word *) (x + r * stride + 4 * half));
+                    WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                        __m256i product = _mm256_madd_epi16(a, w[c]);
+                        __asm__ volatile("vpaddd %1, %0, %0" : "+x"(sum[r][c]) : "x"(product));
+                    }
+                }
+            }
+        }
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+            wx_v scale = wx_load((const float *) panel + c * WX_LANES);
+            WX_UNROLL for (int r = 0; r < rows; r++) {
+                float * to = out + r * WX_PANEL + c * WX_LANES;
+                wx_store(to, wx_fma(_mm256_cvtepi32_ps(sum[r][c]) * wx_set1(by[2 * r * groups]), scale, wx_load(to)));
+            }
+        }
+    }
 }
 
 /* Weights of a block times activations of 16 bits; `x` as above, 8 bytes for a group. Sums stay below 2^27. */
@@ -186,14 +224,15 @@ static inline __attribute__((always_inline)) void wx_tile_q8(const int rows, con
 /* Accumulators are declared as sixteen int32: as __m512i, gcc 12 writes every one to the stack at each step. */
 typedef int32_t wx_sums __attribute__((vector_size(64)));
 
-static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, const char * x,
-                                                             int64_t stride, const uint32_t * panel, int64_t units,
-                                                             float * out) {
+/* Activations of a row have -start[r] added to them. */
+static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, const char * x, int64_t stride,
+                                                             const int32_t * start, const uint32_t * panel,
+                                                             int64_t units, float * out) {
     wx_sums sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
-    const uint32_t * start = panel + (units + 1) * WX_PANEL;
+    const uint32_t * total = panel + (units + 1) * WX_PANEL;
+    WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = (wx_sums) _mm512_loadu_si512(total + c * WX_LANES);
     WX_UNROLL for (int r = 0; r < rows; r++)
-        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
-            sum[r][c] = (wx_sums) _mm512_loadu_si512(start + c * WX_LANES);
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = w[c] * start[r];
     for (int64_t u = 0; u < units; u++, panel += WX_PANEL, x += 4) {
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = (wx_sums) _mm512_loadu_si512(panel + c * WX_LANES);
         WX_UNROLL for (int r = 0; r < rows; r++) {
@@ -205,6 +244,39 @@ static inline __attribute__((always_inline)) void wx_tile_i8(const int rows, con
     WX_UNROLL for (int r = 0; r < rows; r++)
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
             wx_store(out + r * WX_PANEL + c * WX_LANES, _mm512_cvtepi32_ps((__m512i) sum[r][c]));
+}
+
+/* The same with a scale per group of every output and row; a group's sum is added to those of the groups before it as
+   f32. `by` holds two numbers of each group, `groups` in a row: the scale, and minus the scale times what was added to
+   the activations. */
+static inline __attribute__((always_inline)) void wx_tile_g8(const int rows, const char * x, int64_t stride,
+                                                             const float * by, int64_t groups, const uint32_t * panel,
+                                                             int64_t units, float * out) {
+    for (int i = 0; i < rows * WX_PANEL; i += WX_LANES) wx_store(out + i, wx_zero());
+    for (int64_t first = 0; first < units; first += WX_G8_UNITS, panel += 2 * WX_PANEL, by += 2) {
+        wx_sums sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
+        int64_t n = units - first < WX_G8_UNITS ? units - first : WX_G8_UNITS;
+        WX_UNROLL for (int r = 0; r < rows; r++)
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = (wx_sums) _mm512_setzero_si512();
+        for (int64_t u = 0; u < n; u++, panel += WX_PANEL, x += 4) {
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = (wx_sums) _mm512_loadu_si512(panel + c * WX_LANES);
+            WX_UNROLL for (int r = 0; r < rows; r++) {
+                __m512i a = _mm512_set1_epi32(*(const wx_word *) (x + r * stride));
+                WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+                    sum[r][c] = (wx_sums) _mm512_dpbusd_epi32((__m512i) sum[r][c], a, (__m512i) w[c]);
+            }
+        }
+        const float * f = (const float *) panel;
+        WX_UNROLL for (int r = 0; r < rows; r++) {
+            const wx_v scale = wx_set1(by[2 * r * groups]), zero = wx_set1(by[2 * r * groups + 1]);
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                float * to = out + r * WX_PANEL + c * WX_LANES;
+                wx_v v = _mm512_cvtepi32_ps((__m512i) sum[r][c]) * scale;
+                wx_v sofar = wx_fma(zero, wx_load(f + WX_PANEL + c * WX_LANES), wx_load(to));
+                wx_store(to, wx_fma(v, wx_load(f + c * WX_LANES), sofar));
+            }
+        }
+    }
 }
 
 /* Weights of a block times activations of 16 bits: four upper bytes of a group, then four lower ones, both signed. Sums

@@ -14,14 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WX_KERNELS_ABI 2
+#define WX_KERNELS_ABI 3
 #define WX_ALIGN 64             /* of every block of memory that is handed over */
 #define WX_MAX_LAYERS 128
 #define WX_Q8_INPUTS 32         /* that share a scale */
+#define WX_G8_INPUTS 64         /* the same of G8 */
 
-/* How numbers are stored. Packed matrices are F32, BF16, I8 (one scale per output, activations of 8 bits) or, in the
-   decoder, Q8 (a scale per WX_Q8_INPUTS inputs, activations of 16 bits); sources are F32, F16 or BF16. */
-enum { WX_F32 = 0, WX_F16 = 1, WX_BF16 = 2, WX_I8 = 3, WX_Q8 = 4 };
+/* How numbers are stored. Packed matrices are F32, BF16, I8 (one scale per output, activations of 8 bits), G8 (a scale
+   per WX_G8_INPUTS inputs, activations of 8 bits with such scales, too) or, in the decoder, Q8 (a scale per
+   WX_Q8_INPUTS inputs, activations of 16 bits); sources are F32, F16 or BF16. */
+enum { WX_F32 = 0, WX_F16 = 1, WX_BF16 = 2, WX_I8 = 3, WX_Q8 = 4, WX_G8 = 5 };
 
 /* A packed weight matrix, n_out x n_in. The layout behind `data` is private to the library. */
 typedef struct wx_matrix {
