@@ -42,7 +42,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Engine:
-    """A recogniser with its settings. `short` ones are run on the shortest recording alone."""
+    """A recogniser with its settings. `short` ones are run on the shortest recording alone.
+
+    `carries` tells whether it gives each window the text before it: those that do can be told not to. None: not known.
+    """
 
     name: str
     script: str
@@ -54,6 +57,7 @@ class Engine:
     beams: bool = True
     short: bool = False
     batch: int = 1
+    carries: bool | None = True
 
     def missing(self, model: str) -> str | None:
         """What has to be done before it can be run on a model; None: nothing."""
@@ -85,14 +89,18 @@ class Session:
             answer = self.worker("load", model=self.model, threads=self.threads)
         return float(answer["load_s"])
 
-    def transcribe(self, samples: str, language: str, beams: int = 1) -> Run:
-        """One recording, without fallback temperatures."""
+    def transcribe(self, samples: str, language: str, beams: int = 1, *, carry: bool = True) -> Run:
+        """One recording, without fallback temperatures. Windows know the text before them, or stand alone."""
         if not self.engine.core:
-            extra = {"batch": self.engine.batch} if self.engine.batch > 1 else {}
+            extra: dict[str, Any] = {"batch": self.engine.batch} if self.engine.batch > 1 else {}
+            if not carry and self.engine.carries:
+                extra["carry"] = False
             answer = self.worker("transcribe", samples=samples, language=language, beams=beams, **extra)
             told = {name: answer[name] for name in Run.__dataclass_fields__ if name in answer}
             return Run(**{"n_tokens": None, "encode_ms": None, **told})
         params: dict[str, Any] = {"n_threads": self.threads, "temperature_inc": 0.0, "language": language}
+        if not carry:
+            params["n_max_text_ctx"] = 0
         if beams > 1:
             params |= {"strategy": "beam_search", "beam_size": beams}
         answer = self.worker("full", samples=samples, params=params)
@@ -129,16 +137,16 @@ def all_engines(python: str | Path) -> tuple[Engine, ...]:
     return (
         Engine(OURS, "whispyx_core.py", python, _ggml, "", core=True),
         Engine(REFERENCE, cpp, native, _ggml, "--native pywhispercpp", core=True),
-        Engine("OpenVINO bf16", ov, genai, _made("openvino-f16"), "openvino-genai"),
-        Engine("OpenVINO int8", ov, genai, _made("openvino-int8"), "openvino-genai"),
+        Engine("OpenVINO bf16", ov, genai, _made("openvino-f16"), "openvino-genai", carries=False),
+        Engine("OpenVINO int8", ov, genai, _made("openvino-int8"), "openvino-genai", carries=False),
         Engine("faster-whisper int8", "faster_whisper_peer.py", fast, _made("ct2"), "faster-whisper"),
         Engine(
             f"faster-whisper int8, batch {BATCH}", "faster_whisper_peer.py", fast, _made("ct2"), "faster-whisper",
-            beams=False, batch=BATCH,
+            beams=False, batch=BATCH, carries=False,
         ),
         Engine(
             "transcribe-cpp", "transcribe_cpp_peer.py", peers.python("transcribe-cpp"), _ggml, "transcribe-cpp",
-            beams=False,
+            beams=False, carries=None,
         ),
         Engine(OURS_AVX2, "whispyx_core.py", python, _ggml, "", AVX2, core=True, beams=False, short=True),
         Engine(REFERENCE_AVX2, cpp, wheel, _ggml, "pywhispercpp", core=True, beams=False, short=True),

@@ -17,6 +17,7 @@ ROWS = (
     ("jfk_s", "jfk, s"),
     ("lecture_s", "lecture, s"),
     ("long_s", "long, s"),
+    ("long_alone_s", "long, no window knows the text before it, s"),
     ("load_ms", "load, ms"),
     ("start_s", "process start to text, s"),
     ("peak_mib", "peak memory, MiB"),

@@ -75,6 +75,11 @@ def engine_round(engine: Engine, model: str, setting: Setting) -> Values:
             setting.texts[engine.name, model, sound] = run.text
             if sound == "jfk":
                 _note(found, encode_ms=run.encode_ms, token_ms=run.per_token_ms())
+        if "long_s" in found and engine.carries is not None:
+            # Some engines never give a window the text before it, which is less work: this is the same for all.
+            found["long_alone_s"] = found["long_s"]
+            if engine.carries:
+                found["long_alone_s"] = session.transcribe(sounds["long"], LANGUAGE, carry=False).seconds
         if engine.beams and not engine.short:
             session.transcribe(sounds["jfk"], LANGUAGE, BEAMS)
             _note(found, beam_ms=session.transcribe(sounds["jfk"], LANGUAGE, BEAMS).per_token_ms())

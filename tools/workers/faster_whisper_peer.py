@@ -32,9 +32,13 @@ class Worker:
         self.model = self.package.WhisperModel(model, device="cpu", compute_type=compute, cpu_threads=threads)
         return {"load_s": time.perf_counter() - start}
 
-    def transcribe(self, samples: str, language: str = "en", beams: int = 1, batch: int = 1) -> dict[str, Any]:
+    def transcribe(
+        self, samples: str, language: str = "en", beams: int = 1, batch: int = 1, carry: bool = True
+    ) -> dict[str, Any]:
         sound = np.load(samples)
         options: dict[str, Any] = {"language": language, "beam_size": beams, "temperature": 0.0}
+        if not carry:
+            options["condition_on_previous_text"] = False
         engine = self.model
         if batch > 1:
             engine = self.package.BatchedInferencePipeline(self.model)
