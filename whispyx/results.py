@@ -310,7 +310,7 @@ class ModelInfo:
     languages : tuple of str
         Short codes of the languages it knows.
     weight_bytes : int
-        Memory of the weights.
+        Memory of the weights, with what is used where it lies in the model's file.
     load_ms : float
         Time the loading took.
     devices : Devices

@@ -226,8 +226,13 @@ cdef class Context:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of device memory that the weights take."""
-        return 0 if self.weights is None else self.weights.n_bytes()
+        """Bytes that the weights take, in memory of devices and in files that are mapped."""
+        return 0 if self.weights is None else self.weights.n_bytes() + self.weights.mapped_bytes
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Bytes of weights that are used where they lie in files."""
+        return 0 if self.weights is None else self.weights.mapped_bytes
 
     def set_aheads(self, heads) -> None:
         """Choose the cross-attention heads that time alignment looks at.

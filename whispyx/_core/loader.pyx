@@ -200,6 +200,7 @@ cdef bint leave_in_files(Weights weights, list records, Device device) except -1
             all_of_them = False
         else:
             buffer.put(tensor, mapping.ptr + record.offset, record.name)
+            weights.mapped_bytes += record.n_bytes
     return all_of_them
 
 
@@ -264,6 +265,7 @@ cdef Weights read_packed(Description model, list records, str compute, object pr
     weights.packed.intake = None
     if weights.packed.mapping is not None:
         weights.maps.append(weights.packed.mapping)
+        weights.mapped_bytes += weights.packed.mapped_bytes
     weights.n_tensors = len(records)
     return weights
 

@@ -28,6 +28,7 @@ cdef class Packed:
     cdef dict types                     # role -> type of its matrices
     cdef list blocks                    # of Memory
     cdef bint may_map
+    cdef size_t mapped_bytes            # of the embedding, where it stays in its file
     cdef Mapping mapping                # of the file that the embedding stays in, or None
     cdef Memory arena                   # where the next vectors go
     cdef size_t arena_used

@@ -24,7 +24,7 @@ from whispyx._core.kernels cimport (
     wx_norm,
 )
 from whispyx._core.mapping cimport Mapping
-from whispyx._ggml.ggml cimport GGML_TYPE_F32, ggml_type
+from whispyx._ggml.ggml cimport GGML_TYPE_F32, ggml_row_size, ggml_type
 
 from whispyx.errors import BackendUnsupportedError, ModelFormatError
 
@@ -294,7 +294,7 @@ cdef class Packed:
         if kept and self.may_map:
             self.mapping = Mapping.of(self.intake.source())
         if self.mapping is not None:
-            self.model.d_te = self.mapping.ptr + self.at
+            self.model.d_te, self.mapped_bytes = self.mapping.ptr + self.at, ggml_row_size(<ggml_type>type, n)
             return self.intake.rows(self.at, type, &self.model.logits, 0, self.model.n_vocab, 1.0)
         room = Memory.create(n * (sizeof(float) if self.model.d_te_type == WX_F32 else 2), "the weights")
         self.blocks.append(room)

@@ -45,6 +45,7 @@ cdef class Weights:
     cdef Watch watch                # of the devices that hold the data
     cdef list maps                  # of Mapping: files that are used where they are
     cdef list mapped                # of Buffer: ggml's view of them
+    cdef size_t mapped_bytes        # of tensors in them
     cdef dict tensors               # name -> address of the ggml_tensor
     cdef Packed packed              # the weights for the kernels; then there are no tensors. None: the tensors are used
     cdef readonly int n_tensors
