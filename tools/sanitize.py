@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ from tools.build.compiling import program  # noqa: E402
 
 SETS: Final = ("avx2", "avx512", "avx512-bf16")
 REPORT: Final = re.compile(r": runtime error: |==ERROR: \w+Sanitizer")
+NEEDED: Final = "pip install 'cython>=3.2' 'setuptools>=77' -e '.[build,test]' brings what is needed"
 READERS: Final = (
     "tests/models/formats",
     "tests/models/test_convert.py",
@@ -99,7 +101,7 @@ def run(command: list[str], variables: Mapping[str, str], folder: Path = ROOT) -
 
 
 def copy_tree(target: Path) -> None:
-    """Make `target` the source tree as it is here, without what was built. Files that are the same keep their times,
+    """Make `target` the source tree as it is here, without what was built. Files that are the same are left alone,
     so that a second build compiles only what has changed."""
     wanted = {Path(name) for name in COPIED}
     for top in COPIED_FOLDERS:
@@ -113,7 +115,7 @@ def copy_tree(target: Path) -> None:
         source, copy = ROOT / name, target / name
         if not copy.is_file() or not filecmp.cmp(source, copy, shallow=False):
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, copy)
+            shutil.copyfile(source, copy)  # with the time of now: it may be older than what was built of the last one
     for top in COPIED_FOLDERS:
         for path in (target / top).rglob("*"):
             if path.suffix in (".py", ".pyx", ".pxd", ".pyi") and path.relative_to(target) not in wanted:
@@ -122,6 +124,9 @@ def copy_tree(target: Path) -> None:
 
 def readers(rest: list[str], folder: Path) -> int:
     """Build everything with the sanitizers and run the tests of the readers there; return the exit status."""
+    lacking = [name for name in ("Cython", "setuptools", "pytest", "hypothesis") if find_spec(name) is None]
+    if lacking:
+        raise SystemExit(f"sanitize: this Python lacks {', '.join(lacking)}; {NEEDED}")
     compiler = os.environ.get("CC", "gcc")
     tree, logs = folder / "tree", folder / "reports"
     variables = reader_environment(compiler, logs)
