@@ -291,8 +291,8 @@ def with_items(*items: Item) -> bytes:
 OTHERS: dict[str, tuple[Callable[[], bytes], str]] = {
     "an empty file": (lambda: b"", "begins with b''"),
     "a web page": (lambda: b"<!DOCTYPE html><html>", "begins with b'<!DOCTYPE"),
-    "a file before PyTorch 1.6": (
-        lambda: bytes.fromhex("80028a0a6cfc9c46f9206aa850192e80024de9032e"), "before 1.6, which is no zip file; load it"
+    "a piece of a file before PyTorch 1.6": (
+        lambda: bytes.fromhex("80028a0a6cfc9c46f9206aa850192e80024de9032e"), "byte 21 of the pickle: it does not"
     ),
     "a tar file": (lambda: b"sys_info".ljust(257, b"\0") + b"ustar\x0000".ljust(300, b"\0"), "a tar file"),
     "a bare pickle": (lambda: pickle_of({"dims": {}}), "a bare pickle, which can run code"),

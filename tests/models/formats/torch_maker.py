@@ -236,6 +236,8 @@ def pickle_of(value: Any) -> bytes:
     return PROTO + bytes(writer.out) + STOP
 
 
+LEGACY_MAGIC = PROTO + b"\x8a\x0a" + (0x1950A86A20F9469CFC6C).to_bytes(10, "little") + STOP
+
 KINDS = {
     "float16": "Half",
     "float32": "Float",
@@ -247,16 +249,20 @@ KINDS = {
 
 
 class Bag:
-    """Storages of a file. `add` gives the pickled form of a tensor; uint16 arrays hold bfloat16."""
+    """Storages of a file. `add` gives the pickled form of a tensor; uint16 arrays hold bfloat16. `legacy`: as PyTorch
+    before 1.6 has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, legacy: bool = False) -> None:
         self.storages: dict[str, bytes] = {}
+        self.sizes: dict[str, int] = {}
+        self.more: tuple[None, ...] = (None,) if legacy else ()
 
     def storage(self, array: Array, n: int | None = None) -> Persistent:
         key = str(len(self.storages))
         self.storages[key] = array.tobytes()
         kind = Name("torch", f"{KINDS[array.dtype.name]}Storage")
-        return Persistent(("storage", kind, key, "cpu", array.size if n is None else n))
+        self.sizes[key] = array.size
+        return Persistent(("storage", kind, key, "cpu", array.size if n is None else n, *self.more))
 
     def add(self, array: Array) -> Call:
         return self.view(self.storage(array), 0, array.shape)
@@ -308,10 +314,10 @@ def shapes_of(dims: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 class Checkpoint:
     """An OpenAI checkpoint with random weights; change `dims`, `state`, `bag` or `items` before `encoded`."""
 
-    def __init__(self, dtype: str = "float16", **sizes: Any) -> None:
+    def __init__(self, dtype: str = "float16", legacy: bool = False, **sizes: Any) -> None:
         rng = np.random.default_rng(5)
         self.dims = settings_of(**sizes)
-        self.bag = Bag()
+        self.bag = Bag(legacy)
         self.arrays = {
             name: rng.standard_normal(shape, np.float32).astype(dtype) for name, shape in shapes_of(self.dims).items()
         }
@@ -332,3 +338,13 @@ class Checkpoint:
 
     def encoded(self) -> bytes:
         return zip_of(self.items())
+
+    def legacy(self, **changes: Any) -> bytes:
+        """The file as PyTorch before 1.6 wrote it; `changes` replace version, system, keys or sizes."""
+        system = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
+        keys = changes.get("keys", sorted(self.bag.storages))
+        sizes = {**self.bag.sizes, **changes.get("sizes", {})}
+        parts = [LEGACY_MAGIC, pickle_of(changes.get("version", 1001)), pickle_of(changes.get("system", system))]
+        parts += [self.pickle(), pickle_of(keys)]
+        parts += [struct.pack("<q", sizes[key]) + self.bag.storages[key] for key in keys if key in sizes]
+        return b"".join(parts)

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from whispyx.errors import ModelFormatError
 
-__all__ = ["Marker", "SavedTensor", "Storage", "described", "read_pickle"]
+__all__ = ["Marker", "SavedTensor", "Storage", "described", "read_pickle", "read_pickles"]
 
 T = TypeVar("T")
 
@@ -88,7 +88,38 @@ def read_pickle(data: bytes, name: str) -> object:
         The pickle names, calls or builds anything that a tensor or a dict does not need, is damaged, or is too large.
         The message has the offset of the instruction.
     """
-    return _Machine(data, name).run()
+    machine = _Machine(data, name)
+    value = machine.run()
+    if machine.at != len(data):
+        raise machine.error(f"{len(data) - machine.at} bytes follow its end")
+    return value
+
+
+def read_pickles(data: bytes, name: str, at: int, n: int) -> tuple[list[object], set[Storage], int]:
+    """Find what `n` pickles hold that lie one behind the other, from byte `at` on.
+
+    Returns
+    -------
+    list of object
+        What `read_pickle` finds in each.
+    set of Storage
+        All that they mention.
+    int
+        Where the last one ends.
+
+    Raises
+    ------
+    ModelFormatError
+        As for `read_pickle`.
+    """
+    values: list[object] = []
+    storages: set[Storage] = set()
+    for _ in range(n):
+        machine = _Machine(data, name, at)
+        values.append(machine.run())
+        storages |= machine.storages
+        at = machine.at
+    return values, storages, at
 
 
 def described(value: object) -> str:
@@ -101,16 +132,18 @@ def described(value: object) -> str:
 
 
 class _Machine:
-    def __init__(self, data: bytes, name: str) -> None:
+    def __init__(self, data: bytes, name: str, at: int = 0) -> None:
         self.data, self.name = data, name
-        self.at = 0  # of the next byte
-        self.start = 0  # of the present instruction
+        self.first = at
+        self.at = at  # of the next byte
+        self.start = at  # of the present instruction
         self.stack: list[object] = []
         self.marks: list[int] = []
         self.memo: dict[int, object] = {}
+        self.storages: set[Storage] = set()
 
     def run(self) -> object:
-        if self.data[:1] != b"\x80":
+        if self.data[self.at : self.at + 1] != b"\x80":
             raise self.error("it does not begin as a pickle of protocol 2 does")
         for _ in range(_MAX_INSTRUCTIONS):
             self.start = self.at
@@ -131,8 +164,6 @@ class _Machine:
             raise self.error("it ends inside a sequence")
         if self.stack:
             raise self.error(f"it ends with {len(self.stack)} values that belong to nothing")
-        if self.at != len(self.data):
-            raise self.error(f"{len(self.data) - self.at} bytes follow its end")
         return value
 
     def error(self, reason: str) -> ModelFormatError:
@@ -183,7 +214,7 @@ class _Machine:
 
     def protocol(self) -> None:
         protocol = self.take(1)[0]
-        if self.start or protocol != 2:
+        if self.start != self.first or protocol != 2:
             raise self.error(f"protocol {protocol} is not supported; torch.save writes protocol 2")
 
     def mark(self) -> None:
@@ -247,6 +278,8 @@ class _Machine:
 
     def persistent(self) -> None:
         parts = self.pop_as(tuple, "the description of a storage")
+        if len(parts) == 6 and parts[5] is None:  # before PyTorch 1.6: of which storage it is a part
+            parts = parts[:5]
         if len(parts) != 5 or parts[0] != "storage":
             raise self.error("the description of a storage should be ('storage', kind, key, device, size)")
         _, kind, key, _, n = parts
@@ -254,7 +287,9 @@ class _Machine:
             raise self.error(f"the kind of a storage is needed, not {described(kind)}")
         if not isinstance(key, str) or not _is_count(n):
             raise self.error(f"storage {described(key)} has the size {described(n)}")
-        self.stack.append(Storage(kind.name.removeprefix("torch."), key, n))
+        storage = Storage(kind.name.removeprefix("torch."), key, n)
+        self.storages.add(storage)
+        self.stack.append(storage)
 
     def reduce(self) -> None:
         arguments = self.pop_as(tuple, "a tuple of arguments")

@@ -1,4 +1,7 @@
-"""Files of `torch.save`: an archive with one pickle, which describes tensors whose values are records of their own."""
+"""Files of `torch.save`: an archive with one pickle, which describes tensors whose values are records of their own.
+
+What PyTorch before 1.6 wrote is read as if it were one (see torch_legacy.py).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from whispyx.errors import ModelFormatError
 
 from .manifest import GGML_TYPES, Blob, Tensor
 from .pickles import SavedTensor, Storage, read_pickle
+from .torch_legacy import MAGIC, read_legacy
 from .zips import STORED, Record, read_records, stored_bytes
 
 __all__ = ["TorchFile"]
@@ -18,8 +22,7 @@ _MAX_PICKLE: Final = 16 << 20  # the largest Whisper has 0.3 MB
 _MAX_NOTE: Final = 64
 _TYPES: Final = {"HalfStorage": ("f16", 2), "FloatStorage": ("f32", 4), "BFloat16Storage": ("bf16", 2)}
 
-# The number that PyTorch before 1.6 wrote at the start of its files, as a pickle of its own.
-_LEGACY: Final = bytes.fromhex("80028a0a6cfc9c46f9206aa850192e")
+_LEGACY_ROOT: Final = "archive"
 _SAVE_AGAIN: Final = "load it with PyTorch and save it again with torch.save(checkpoint, path)"
 
 
@@ -41,7 +44,10 @@ class TorchFile:
     @classmethod
     def read(cls, blob: Blob) -> TorchFile:
         """Read the directory and the pickle of `blob`."""
-        _refuse_other_kinds(blob)
+        start = blob.read(0, min(blob.size, 512), "the start of the file")
+        if start.startswith(MAGIC):
+            return cls(blob, _LEGACY_ROOT, *read_legacy(blob, _LEGACY_ROOT))
+        _refuse_other_kinds(blob, start)
         records = read_records(blob)
         pickles = [name for name in records if name.count("/") == 1 and name.endswith("/data.pkl")]
         if len(pickles) != 1:
@@ -109,12 +115,9 @@ def _is_contiguous(saved: SavedTensor) -> bool:
     return True
 
 
-def _refuse_other_kinds(blob: Blob) -> None:
-    start = blob.read(0, min(blob.size, 512), "the start of the file")
+def _refuse_other_kinds(blob: Blob, start: bytes) -> None:
     if start[:4] in (b"PK\3\4", b"PK\5\6", b"PK\6\6"):
         return
-    if start.startswith(_LEGACY):
-        raise ModelFormatError(f"{blob.name}: a checkpoint of PyTorch before 1.6, which is no zip file; {_SAVE_AGAIN}")
     if start[257:262] == b"ustar":
         raise ModelFormatError(f"{blob.name}: a tar file; if it is a checkpoint of PyTorch before 0.2, {_SAVE_AGAIN}")
     if start[:1] == b"\x80" and start[1:2] in (b"\2", b"\3", b"\4", b"\5"):
