@@ -5,12 +5,15 @@ They bring their own ggml or OpenMP, so they never share a process or an environ
     python tools/peers.py pywhispercpp                 the wheel: whisper.cpp 1.8.5, portable code (AVX2)
     python tools/peers.py --native pywhispercpp        the same built here for this machine's CPU, for benchmarks
     python tools/peers.py --native whisper-cli         whisper.cpp's own command, built from the same source
+    python tools/peers.py whisper-quantize             its command that quantises, for tests of ours
+    python tools/peers.py openai-whisper               OpenAI's engine, and transformers beside it, on PyTorch
     python tools/peers.py --all                        everything that `python -m bench` compares with
     python tools/peers.py --list
 
 The environments lie in `.peers/` of the checkout, or in the folder that WHISPYX_PEERS names. One that is there and
-complete is left alone. `optimum-intel` makes the models of `openvino-genai` (see tools/peer_models.py) and weighs 6 GB;
-it is needed once.
+complete is left alone. `openai-whisper` weighs 1 GB where pip finds PyTorch for CPUs, as PIP_EXTRA_INDEX_URL can tell
+it to, and 6 GB elsewhere. `optimum-intel` makes the models of `openvino-genai` (see tools/peer_models.py) and weighs
+6 GB; it is needed once.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ class Peer:
     """A pinned package, and how to build it for this CPU where that makes a difference.
 
     `source_of` names the package whose source distribution a command is built from; such a peer has no interpreter.
-    `also` are packages that it needs and does not ask for by itself.
+    `also` are packages that it needs and does not ask for by itself; with `bare` they are all that it gets.
+    `only_source`: no wheel of it is published.
     """
 
     requirement: str
@@ -43,6 +47,8 @@ class Peer:
     native_env: dict[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()
     source_of: str = ""
+    bare: bool = False
+    only_source: bool = False
 
     @property
     def name(self) -> str:
@@ -65,10 +71,19 @@ PEERS = {
             },
         ),
         Peer("whisper-cli==1.8.5", "", {"GGML_NATIVE": "ON"}, source_of=WHISPER_CPP),
+        Peer("whisper-quantize==1.8.5", "", source_of=WHISPER_CPP),
         Peer("transcribe-cpp==0.4.1", "transcribe_cpp"),
         Peer("faster-whisper==1.2.1", "faster_whisper"),
         Peer("openvino-genai==2026.4.1.0", "openvino_genai", also=("numpy",)),
         Peer("optimum-intel[openvino]==2.2.0", "optimum.intel", also=("openvino-tokenizers==2026.4.1.0",)),
+        Peer(
+            "openai-whisper==20250625",
+            "whisper, transformers",
+            # all that it and transformers import, without Triton: that is for GPUs, and as large as PyTorch
+            also=("torch==2.13.0", "transformers==5.5.4", "more-itertools", "numba", "tiktoken", "tqdm"),
+            bare=True,
+            only_source=True,
+        ),
     )
 }
 COMPARED = (
@@ -145,9 +160,15 @@ def _fill(peer: Peer, native: bool, where: Path) -> None:
     venv.create(where, with_pip=True, symlinks=os.name != "nt")
     interpreter = where / "bin" / "python"
     choice = ["--no-binary", peer.name, "--no-cache-dir"] if native else ["--only-binary", peer.name]
-    command = [str(interpreter), "-m", "pip", "install", "--disable-pip-version-check", *choice, peer.requirement]
+    if peer.only_source:
+        choice = []
+    command = [str(interpreter), "-m", "pip", "install", "--disable-pip-version-check", *choice]
     variables = {**os.environ, **peer.native_env} if native else dict(os.environ)
-    _run([*(_polite() if native else ()), *command, *peer.also], variables)
+    if peer.bare:
+        _run([*command, *peer.also], variables)
+        _run([*command, "--no-deps", peer.requirement], variables)
+    else:
+        _run([*(_polite() if native else ()), *command, peer.requirement, *peer.also], variables)
     _run([str(interpreter), "-c", f"import {peer.module}"], dict(os.environ))
 
 
@@ -172,7 +193,9 @@ def _build(peer: Peer, native: bool, where: Path) -> None:
     shutil.move(str(made / "bin" / peer.name), where / "bin" / peer.name)
     shutil.rmtree(made)
     shutil.rmtree(source)
-    _run([str(where / "bin" / peer.name), "--help"], dict(os.environ))
+    told = subprocess.run([where / "bin" / peer.name, "--help"], capture_output=True, text=True)
+    if "usage:" not in told.stdout + told.stderr:  # the status says nothing: some end with 1
+        raise PeerError(f"{peer.name} was built and does not run: {told.stderr[-2000:]}")
 
 
 def _polite() -> list[str]:

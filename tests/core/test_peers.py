@@ -58,6 +58,18 @@ def test_an_installation_that_breaks_off_leaves_no_stamp(folder: Path, monkeypat
     assert peers.python("pywhispercpp") is None
 
 
+def test_a_bare_peer_gets_its_list_and_nothing_that_it_asks_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(peers, "_run", lambda command, variables: commands.append(command))
+    monkeypatch.setattr(peers.venv, "create", lambda where, **options: Path(where).mkdir())
+    peers.install("openai-whisper")
+    peer = peers.PEERS["openai-whisper"]
+    assert commands[0][-len(peer.also) :] == list(peer.also)
+    assert commands[1][-2:] == ["--no-deps", peer.requirement]
+    assert not any("--only-binary" in command for command in commands), "no wheel of it is published"
+    assert peers.python("openai-whisper") == folder / "openai-whisper" / "bin" / "python"
+
+
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         peers.main(["whisper-nope"])

@@ -110,3 +110,8 @@ def whispercpp(python: str | Path, **options: Any) -> Worker:
 def whispyx(python: str | Path = sys.executable, **options: Any) -> Worker:
     """Start whispyx."""
     return Worker(FOLDER / "whispyx_core.py", python, **options)
+
+
+def torch(python: str | Path, **options: Any) -> Worker:
+    """Start OpenAI's engine and transformers in the environment whose interpreter is `python`."""
+    return Worker(FOLDER / "torch_peer.py", python, **options)
