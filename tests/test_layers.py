@@ -15,7 +15,18 @@ PACKAGE = ROOT / "whispyx"
 # From the bottom up. A module may import its own group and those above it in this list. A name ending in ".*" stands
 # for a package and all in it.
 LAYERS = (
-    ("errors", "fallback", "constants", "languages", "_version", "_stdio", "_ggml.*", "data.*"),
+    (
+        "errors",
+        "fallback",
+        "constants",
+        "languages",
+        "_version",
+        "_stdio",
+        "_files",
+        "_weight_types",
+        "_ggml.*",
+        "data.*",
+    ),
     ("_core", "_core.base", "_core.check", "_core.log", "_core.clock", "_core.source"),
     ("_core.sampling", "_core.vecmath", "_core.cores"),
     ("_core.devices",),
@@ -72,7 +83,7 @@ LAYERS = (
 
 # Packages that stand beside the tower: all they may import of ours.
 ONLY = {
-    "models": ("errors", "constants", "languages", "_version", "models.*"),
+    "models": ("errors", "constants", "languages", "_version", "_files", "_weight_types", "models.*"),
     "plugins": (
         *("errors", "fallback", "constants", "languages", "_version", "_stdio", "plugins.*"),
         *("_core", "_core.base", "_core.devices", "_core.kernels", "_core.optest", "_core.rpc"),

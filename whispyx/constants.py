@@ -8,6 +8,8 @@ SAMPLE_RATE: Final = 16000
 """Samples per second of the audio a model hears."""
 N_FFT: Final = 400
 """Samples in one analysis window (25 ms)."""
+N_FFT_BINS: Final = N_FFT // 2 + 1
+"""Frequencies that a window is taken apart into, from 0 Hz to half the sample rate."""
 HOP_LENGTH: Final = 160
 """Samples from one mel frame to the next (10 ms)."""
 CHUNK_SIZE: Final = 30

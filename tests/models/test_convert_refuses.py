@@ -209,5 +209,5 @@ def test_a_folder_without_a_model_is_not_found(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "ct2", random_model())
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModelError, match="could not be converted"):
+    with pytest.raises(ModelError, match="could not be written"):
         convert(folder, tmp_path / "file" / "model.bin")

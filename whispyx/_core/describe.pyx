@@ -25,15 +25,16 @@ from whispyx._ggml.ggml cimport (
 from whispyx._core.description import WEIGHT_TYPES
 from whispyx._core.source import FileSource, MemorySource, open_source
 from whispyx._core.weights import CONV, F32_ONLY, expected_tensors
+from whispyx._weight_types import FILE_TYPES, GGML_TYPES
+from whispyx.constants import N_FFT_BINS
 from whispyx.errors import ModelFormatError
 from whispyx.languages import CODES
 
-N_FFT_BINS = 201
 ENGLISH_EOT = 50256
 MOST_LISTED = 5             # tensors that a message names
 
-FILE_TYPES = {0: 0, 1: 1, 2: 2, 3: 3, 6: 8, 7: 9, 8: 7, 10: 10, 11: 11, 12: 12, 13: 13, 14: 14, 30: 24}
-"""ggml's number of a file type by that of the tensors' type."""
+_FILE_TYPE_OF = {GGML_TYPES[name]: number for name, number in FILE_TYPES.items()}
+"""whisper.cpp's number of a file by ggml's of its tensors."""
 
 
 cdef Description describe(object source):
@@ -72,7 +73,7 @@ cdef tuple settings_of(object manifest):
     languages = vocabulary.languages
     stored = [tensor.type for tensor in manifest.tensors.values() if len(tensor.shape) == 2]
     common = max(set(stored), key=stored.count) if stored else <int>GGML_TYPE_F16
-    file_type = FILE_TYPES.get(common, FILE_TYPES[<int>GGML_TYPE_F16])
+    file_type = _FILE_TYPE_OF.get(common, FILE_TYPES["f16"])
     if languages is not None and tuple(languages) != tuple(CODES[:len(languages)]):
         raise ModelFormatError(
             f"{manifest.name}: the languages {', '.join(languages)} are not those of Whisper in its order")

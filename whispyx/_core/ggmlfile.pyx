@@ -13,11 +13,11 @@ from whispyx._ggml.ggml cimport ggml_row_size, ggml_type
 from whispyx._core.hparams import FIELDS
 from whispyx._core.vocab import MAX_TOKEN_BYTES
 from whispyx._core.weights import expected_tensors
+from whispyx.constants import N_FFT_BINS
 from whispyx.errors import ModelFormatError
 
 MAGIC = 0x67676D6C
 MAX_NAME_BYTES = 64
-N_FFT_BINS = 201
 
 # First bytes of things people download instead of a model.
 _NOT_A_MODEL = (

@@ -1,13 +1,13 @@
 """The settings at the head of a model file, checked against what a Whisper model can be."""
 
+from whispyx._weight_types import FILE_TYPES
 from whispyx.errors import ModelFormatError
 
 QUANTIZATION_FACTOR = 1000   # ftype in the file = weight type + 1000 x quantisation version
 
-FTYPE_NAMES = {
-    0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 7: "q8_0", 8: "q5_0", 9: "q5_1", 10: "q2_k", 11: "q3_k", 12: "q4_k",
-    13: "q5_k", 14: "q6_k", 15: "iq2_xxs", 16: "iq2_xs", 17: "iq3_xxs", 18: "iq1_s", 19: "iq4_nl", 20: "iq3_s",
-    21: "iq2_s", 22: "iq4_xs", 23: "iq1_m", 24: "bf16", 25: "mxfp4", 26: "nvfp4", 27: "q1_0", 28: "q2_0",
+FTYPE_NAMES = {number: name for name, number in FILE_TYPES.items()} | {
+    15: "iq2_xxs", 16: "iq2_xs", 17: "iq3_xxs", 18: "iq1_s", 19: "iq4_nl", 20: "iq3_s", 21: "iq2_s", 22: "iq4_xs",
+    23: "iq1_m", 25: "mxfp4", 26: "nvfp4", 27: "q1_0", 28: "q2_0",      # nobody writes these
 }
 
 MODEL_TYPES = {4: "tiny", 6: "base", 12: "small", 24: "medium", 32: "large"}   # by number of encoder layers

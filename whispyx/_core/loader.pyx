@@ -49,11 +49,11 @@ from whispyx._ggml.ggml_backend cimport (
 )
 
 from whispyx._core.weights import ENCODER
+from whispyx.constants import N_FFT_BINS
 from whispyx.errors import BackendUnsupportedError, ModelFormatError
 from whispyx.fallback import Fallback
 
 FINGERPRINTED = ("encoder.conv1.bias", "encoder.conv2.bias", "encoder.ln_post.weight", "encoder.ln_post.bias")
-N_FFT_BINS = 201
 STAGING_BYTES = 8 << 20
 
 

@@ -14,6 +14,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from posix.unistd cimport read as posix_read
 
+from whispyx._files import read_all
 from whispyx.errors import ModelError, ModelFormatError, ModelNotFoundError
 
 
@@ -210,19 +211,6 @@ def is_pipe(path) -> bool:
         return stat.S_ISFIFO(os.stat(path).st_mode)
     except (OSError, ValueError):
         return False            # whoever opens it tells
-
-
-def read_all(file, name: str) -> bytes:
-    """Read a file object to its end, however little it gives at a time."""
-    parts = []
-    try:
-        while part := file.read():
-            if not isinstance(part, (bytes, bytearray)):
-                raise TypeError("a model file object must be opened in binary mode")
-            parts.append(part)
-    except OSError as error:
-        raise ModelError(f"reading {name} failed: {error}") from error
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def open_source(source) -> Source:

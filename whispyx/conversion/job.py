@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import struct
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,12 +18,14 @@ from whispyx._core.hparams import FIELDS, HParams
 from whispyx._core.quantise import dequantise, quantise
 from whispyx._core.vocab import Vocab
 from whispyx._core.weightfile import WeightFile
-from whispyx.errors import ModelError, ModelFormatError, ParamsError
+from whispyx._files import WholeFile
+from whispyx._weight_types import FILE_TYPES
+from whispyx.errors import ModelFormatError, ParamsError
 from whispyx.models.formats.manifest import Manifest, Settings, Vocabulary
 from whispyx.models.formats.opening import open_model
 
 from .report import Report, TensorReport
-from .types import FILE_TYPES, TYPE_NAMES, TYPES, TypeChoice, is_plain
+from .types import TYPE_NAMES, TYPES, TypeChoice, is_plain
 
 __all__ = ["convert", "quantize"]
 
@@ -195,7 +196,7 @@ def _write_ggml(target: Path, work: _Work) -> None:
         raise ParamsError(
             f"{weights.name} has special tokens of its own, which whisper.cpp's format cannot tell: write GGUF"
         )
-    with _whole(target) as out:
+    with WholeFile(target) as out:
         out.write(_ggml_header(work))
         for name in work.names:
             shape = weights.shape_of(name)
@@ -253,45 +254,3 @@ def _write_gguf(target: Path, work: _Work) -> None:
         (name, weights.shape_of(name), work.types[name], lambda name=name: work.blocks(name)) for name in work.names
     ]
     write_gguf(target, manifest, pieces)
-
-
-class _whole:
-    """A file that appears under its name when it is complete."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __enter__(self) -> Any:
-        try:
-            self.target.parent.mkdir(parents=True, exist_ok=True)
-            handle, self.temporary = tempfile.mkstemp(
-                prefix=f".{self.target.name[:100]}.", suffix=".tmp", dir=self.target.parent
-            )
-        except OSError as error:
-            raise ModelError(f"{self.target} could not be written: {error.strerror or error}") from error
-        self.file = os.fdopen(handle, "wb")
-        return self.file
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: object) -> None:
-        failed: OSError | None = error if isinstance(error, OSError) else None
-        try:
-            if error is None:
-                self.file.flush()
-                os.fsync(self.file.fileno())
-            self.file.close()
-            if error is None:
-                os.chmod(self.temporary, 0o666 & ~_umask())
-                os.replace(self.temporary, self.target)
-                return
-        except OSError as problem:
-            failed = failed or problem
-        Path(self.temporary).unlink(missing_ok=True)
-        if failed is not None:
-            raise ModelError(f"{self.target} could not be written: {failed.strerror or failed}") from failed
-
-
-def _umask() -> int:
-    """Return the process's file mode mask; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

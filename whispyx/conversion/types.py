@@ -7,23 +7,19 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
+from whispyx._weight_types import GGML_TYPES
 from whispyx.errors import ParamsError
 
-__all__ = ["BLOCKS", "FILE_TYPES", "TYPES", "TYPE_NAMES", "TypeChoice"]
+__all__ = ["BLOCKS", "TYPES", "TYPE_NAMES", "TypeChoice"]
 
-TYPES: Final[dict[str, int]] = {
-    "f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q6_k": 14, "q5_k": 13, "q5_1": 7, "q5_0": 6, "q4_k": 12, "q4_1": 3,
-    "q4_0": 2, "q3_k": 11, "q2_k": 10,
-}  # fmt: skip
+_BY_LOSS: Final = (
+    "f32", "f16", "bf16", "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "q3_k", "q2_k",
+)  # fmt: skip
+
+TYPES: Final[dict[str, int]] = {name: GGML_TYPES[name] for name in _BY_LOSS}
 """ggml's numbers of the types that matrices can be written in, by name, the most exact first."""
 
 TYPE_NAMES: Final = {number: name for name, number in TYPES.items()}
-
-FILE_TYPES: Final[dict[str, int]] = {
-    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_k": 10, "q3_k": 11, "q4_k": 12,
-    "q5_k": 13, "q6_k": 14, "bf16": 24,
-}  # fmt: skip
-"""whisper.cpp's number of a file whose matrices have a type."""
 
 _BLOCK: Final = {"f32": 1, "f16": 1, "bf16": 1}
 BLOCKS: Final = {name: _BLOCK.get(name, 256 if name.endswith("_k") else 32) for name in TYPES}

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from whispyx.errors import ModelFormatError
+from whispyx.errors import ModelError, ModelFormatError
 
 __all__ = ["Ct2File", "Variable"]
 
@@ -68,12 +68,17 @@ class Ct2File:
     ------
     ModelFormatError
         The file is cut, is another version or another kind of model, or contradicts itself.
+    ModelError
+        It cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.variables: dict[str, Variable] = {}
-        self._file: io.BufferedReader = path.open("rb")
+        try:
+            self._file: io.BufferedReader = path.open("rb")
+        except OSError as error:
+            raise self._failed(error) from error
         try:
             self._size = os.fstat(self._file.fileno()).st_size
             self._read_index()
@@ -93,8 +98,14 @@ class Ct2File:
         """Return the error that says what is wrong with this file."""
         return ModelFormatError(f"{self.path}: {reason}")
 
+    def _failed(self, error: OSError) -> ModelError:
+        return ModelError(f"reading {self.path} failed: {error.strerror or error}")
+
     def _take(self, n_bytes: int, what: str) -> bytes:
-        data = self._file.read(n_bytes)
+        try:
+            data = self._file.read(n_bytes)
+        except OSError as error:
+            raise self._failed(error) from error
         if len(data) != n_bytes:
             raise self.error(f"the file ends inside {what} ({len(data)} of {n_bytes} bytes are there)")
         return data

@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from whispyx.constants import N_FFT, SAMPLE_RATE
+from whispyx.constants import N_FFT_BINS, SAMPLE_RATE
 
-__all__ = ["N_BINS", "mel_filters"]
-
-N_BINS = N_FFT // 2 + 1
-"""Frequency bins of one analysis window: 0 Hz to half the sample rate."""
+__all__ = ["mel_filters"]
 
 # Slaney's scale is linear (3 mel in 200 Hz) up to 1 kHz, and logarithmic above it (27 mel in a factor of 6.4).
 _LINEAR_HZ_PER_MEL = 200.0 / 3.0
@@ -44,7 +41,7 @@ def mel_filters(n_mels: int) -> npt.NDArray[np.float32]:
     """
     top = _BREAK_MEL + np.log(SAMPLE_RATE / 2 / _BREAK_HZ) / _LOG_STEP
     corners = _hz_of(np.linspace(0.0, top, n_mels + 2))
-    bins = np.linspace(0.0, SAMPLE_RATE / 2, N_BINS)
+    bins = np.linspace(0.0, SAMPLE_RATE / 2, N_FFT_BINS)
     widths = np.diff(corners)
     rising = (bins - corners[:-2, None]) / widths[:-1, None]
     falling = (corners[2:, None] - bins) / widths[1:, None]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from whispyx._files import WholeFile
+from whispyx._weight_types import FILE_TYPES, GGML_TYPES
 from whispyx.errors import ModelFormatError
 
 __all__ = ["DTYPES", "Dtype", "tensor_bytes", "write_header", "write_tensor"]
@@ -18,20 +20,18 @@ Dtype = Literal["f32", "f16", "bf16"]
 DTYPES: Final[tuple[Dtype, ...]] = ("f16", "f32", "bf16")
 
 _MAGIC: Final = 0x67676D6C
-_FILE_TYPE: Final[dict[Dtype, int]] = {"f32": 0, "f16": 1, "bf16": 24}
-_TENSOR_TYPE: Final[dict[Dtype, int]] = {"f32": 0, "f16": 1, "bf16": 30}
 _ITEM_SIZE: Final[dict[Dtype, int]] = {"f32": 4, "f16": 2, "bf16": 2}
 
 
 def write_header(
-    out: BinaryIO,
+    out: WholeFile,
     settings: Sequence[int],
     dtype: Dtype,
     filters: npt.NDArray[np.float32],
     tokens: Sequence[bytes],
 ) -> None:
     """Write magic, settings (10 numbers), file type, filters and vocabulary."""
-    out.write(struct.pack(f"<I{len(settings)}ii", _MAGIC, *settings, _FILE_TYPE[dtype]))
+    out.write(struct.pack(f"<I{len(settings)}ii", _MAGIC, *settings, FILE_TYPES[dtype]))
     out.write(struct.pack("<2i", *filters.shape))
     out.write(np.ascontiguousarray(filters, "<f4").tobytes())
     out.write(struct.pack("<i", len(tokens)))
@@ -58,13 +58,13 @@ def _encode(name: str, values: npt.NDArray[Any], dtype: Dtype) -> npt.NDArray[An
 
 
 def write_tensor(
-    out: BinaryIO, name: str, shape: Sequence[int], dtype: Dtype, blocks: Iterable[npt.NDArray[Any]]
+    out: WholeFile, name: str, shape: Sequence[int], dtype: Dtype, blocks: Iterable[npt.NDArray[Any]]
 ) -> int:
     """Write one tensor record.
 
     Parameters
     ----------
-    out : binary file
+    out : WholeFile
     name : str
     shape : sequence of int
         Slowest axis first; the file has the reverse order.
@@ -79,7 +79,7 @@ def write_tensor(
         Bytes of data written.
     """
     raw = name.encode("utf-8")
-    out.write(struct.pack(f"<3i{len(shape)}i", len(shape), len(raw), _TENSOR_TYPE[dtype], *reversed(shape)))
+    out.write(struct.pack(f"<3i{len(shape)}i", len(shape), len(raw), GGML_TYPES[dtype], *reversed(shape)))
     out.write(raw)
     done = 0
     for block in blocks:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from whispyx.errors import ModelError, ModelNotFoundError, ParamsError, WhispyxError
+from whispyx._files import WholeFile
+from whispyx.errors import ModelNotFoundError, ParamsError
 
 from . import ggml_file
 from .ct2 import Ct2File
 from .filters import mel_filters
-from .layout import TensorPlan, plan_tensors, read_settings
+from .layout import TensorPlan, n_stored_tokens, plan_tensors, read_settings
 from .vocabulary import read_vocabulary
 
 __all__ = ["Progress", "convert"]
@@ -68,13 +68,8 @@ def convert(
         raise ModelNotFoundError(f"{folder}: there is no model.bin (expected a folder with a CTranslate2 model)")
     if target.is_dir():
         raise ParamsError(f"{target} is a folder; name the file to make")
-    try:
-        with Ct2File(weights) as model:
-            _write(model, folder, target, kind, progress)
-    except WhispyxError:
-        raise
-    except OSError as error:
-        raise ModelError(f"{folder} could not be converted to {target}: {error}") from error
+    with Ct2File(weights) as model:
+        _write(model, folder, target, kind, progress)
     log.info("converted %s to %s (%s)", folder, target, dtype)
     return target
 
@@ -97,30 +92,13 @@ def _stored_type(plan: TensorPlan, dtype: ggml_file.Dtype) -> ggml_file.Dtype:
 def _write(model: Ct2File, folder: Path, target: Path, dtype: ggml_file.Dtype, progress: Progress | None) -> None:
     settings = read_settings(model)
     plans = [(plan, _stored_type(plan, dtype)) for plan in plan_tensors(model, settings)]
-    tokens = read_vocabulary(folder, settings.n_stored_tokens)
+    tokens = read_vocabulary(folder, n_stored_tokens(settings))
     total = sum(ggml_file.tensor_bytes(plan.shape, kind) for plan, kind in plans)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            ggml_file.write_header(out, settings.header(), dtype, mel_filters(settings.n_mels), tokens)
-            done = 0
-            for plan, kind in plans:
-                blocks = model.blocks(plan.source, plan.start, plan.stop)
-                done += ggml_file.write_tensor(out, plan.name, plan.shape, kind, blocks)
-                if progress is not None:
-                    progress(done, total, "convert")
-            out.flush()
-            os.fsync(out.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    """Return the process's file mode mask; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+    with WholeFile(target) as out:
+        ggml_file.write_header(out, settings.values(), dtype, mel_filters(settings.n_mels), tokens)
+        done = 0
+        for plan, kind in plans:
+            blocks = model.blocks(plan.source, plan.start, plan.stop)
+            done += ggml_file.write_tensor(out, plan.name, plan.shape, kind, blocks)
+            if progress is not None:
+                progress(done, total, "convert")

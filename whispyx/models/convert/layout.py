@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Final, Literal
 
+from ..formats.manifest import Settings
 from .ct2 import Ct2File
 
-__all__ = ["Settings", "TensorPlan", "all_tensors", "plan_tensors", "read_any_settings", "read_settings"]
+__all__ = ["TensorPlan", "all_tensors", "n_stored_tokens", "plan_tensors", "read_any_settings", "read_settings"]
 
 Role = Literal["matrix", "conv", "plain"]
 
 # CTranslate2 numbers its activations; both forms of GELU are what Whisper's graph computes.
 _GELU: Final = (1, 3)
 _EOT: Final = {51864: 50256, 51865: 50257, 51866: 50257}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The hyperparameters in the order in which the file header has them (without the file type)."""
-
-    n_vocab: int
-    n_audio_ctx: int
-    n_audio_state: int
-    n_audio_head: int
-    n_audio_layer: int
-    n_text_ctx: int
-    n_text_state: int
-    n_text_head: int
-    n_text_layer: int
-    n_mels: int
-
-    def header(self) -> tuple[int, ...]:
-        return astuple(self)
-
-    @property
-    def n_stored_tokens(self) -> int:
-        """Tokens that are text: all before the end-of-text token."""
-        return _EOT[self.n_vocab]
 
 
 @dataclass(frozen=True)
@@ -83,6 +60,11 @@ def read_settings(model: Ct2File) -> Settings:
             f"a vocabulary of {settings.n_vocab} tokens is not Whisper's (expected one of {sorted(_EOT)})"
         )
     return settings
+
+
+def n_stored_tokens(settings: Settings) -> int:
+    """Tokens that are text: all before the end-of-text token."""
+    return _EOT[settings.n_vocab]
 
 
 def read_any_settings(model: Ct2File) -> Settings:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from whispyx.errors import ModelFormatError
+from whispyx.errors import ModelError, ModelFormatError
 
 __all__ = ["byte_of_character", "read_vocabulary"]
 
@@ -78,6 +78,8 @@ def read_vocabulary(folder: Path, n_tokens: int) -> list[bytes]:
     ------
     ModelFormatError
         No such file, or its tokens are not those of a Whisper model of this size.
+    ModelError
+        It cannot be read.
     """
     for name, read in (
         ("tokenizer.json", _from_tokenizer),
@@ -86,7 +88,11 @@ def read_vocabulary(folder: Path, n_tokens: int) -> list[bytes]:
     ):
         path = folder / name
         if path.is_file():
-            return _to_bytes(path, read(path), n_tokens)
+            try:
+                texts = read(path)
+            except OSError as error:
+                raise ModelError(f"reading {path} failed: {error.strerror or error}") from error
+            return _to_bytes(path, texts, n_tokens)
     raise ModelFormatError(f"{folder}: no vocabulary (tokenizer.json, vocabulary.json or vocabulary.txt)")
 
 

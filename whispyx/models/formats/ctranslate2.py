@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from whispyx.errors import ModelError, ModelFormatError, WhispyxError
+from whispyx.errors import ModelFormatError
 from whispyx.models.convert.ct2 import Ct2File, Variable
-from whispyx.models.convert.layout import Settings as LayoutSettings
 from whispyx.models.convert.layout import TensorPlan, plan_tensors, read_any_settings
 
 from .documents import shown
@@ -73,14 +72,9 @@ def read_folder(path: str | os.PathLike[str]) -> Manifest:
     blob = Blob(folder.file(_WEIGHTS))
     try:
         refuse_other_things(blob)
-        try:
-            with Ct2File(Path(blob.name)) as model:
-                found = read_any_settings(model)
-                settings, tensors = Settings(*found.header()), _tensors(model, found)
-        except WhispyxError:
-            raise
-        except OSError as error:
-            raise ModelError(f"reading {blob.name} failed: {error.strerror}") from error
+        with Ct2File(Path(blob.name)) as model:
+            settings = read_any_settings(model)
+            tensors = _tensors(model, settings)
         rules = read_rules(folder.document("config.json"), settings, ("suppress_ids", "suppress_ids_begin"))
         return Manifest(
             format="ctranslate2",
@@ -114,7 +108,7 @@ def _vocabulary(folder: Folder, n_vocab: int) -> Vocabulary:
     return published
 
 
-def _tensors(model: Ct2File, settings: LayoutSettings) -> dict[str, Tensor]:
+def _tensors(model: Ct2File, settings: Settings) -> dict[str, Tensor]:
     for side, n_layer in (("encoder", settings.n_audio_layer), ("decoder", settings.n_text_layer)):
         if n_layer > _MAX_LAYERS:
             raise model.error(f"{n_layer} layers of the {side}; at most {_MAX_LAYERS} can be meant")

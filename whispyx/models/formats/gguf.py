@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from whispyx.constants import N_FFT
-from whispyx.models.convert.layout import Settings as LayoutSettings
+from whispyx.constants import N_FFT_BINS
 from whispyx.models.convert.layout import all_tensors
 
 from .gguf_container import ARRAY, BLOCKS, STRING, Container, Record
@@ -40,7 +39,6 @@ _BOUNDS: Final = {
     "n_vocab": 500_000, "n_audio_ctx": 16384, "n_audio_state": 16384, "n_audio_head": 256, "n_audio_layer": 128,
     "n_text_ctx": 16384, "n_text_state": 16384, "n_text_head": 256, "n_text_layer": 128, "n_mels": 1024,
 }  # fmt: skip
-_N_BINS: Final = N_FFT // 2 + 1
 _MAX_HEADS: Final = _BOUNDS["n_text_layer"] * _BOUNDS["n_text_head"]
 _MAX_NOTES: Final = 100
 _MAX_NOTE_BYTES: Final = 1 << 14
@@ -173,7 +171,7 @@ def _size(file: Container, records: dict[str, Record], found: dict[str, int], na
 
 def _tensors(file: Container, records: dict[str, Record], settings: Settings) -> dict[str, Tensor]:
     """Check the tensors against the settings. A file without any is one for tests, as in whisper.cpp."""
-    expected = {plan.name: plan.shape for plan in all_tensors(LayoutSettings(*settings.values()))}
+    expected = {plan.name: plan.shape for plan in all_tensors(settings)}
     tensors: dict[str, Tensor] = {}
     for own, record in records.items():
         name, shape = f"tensor {record.name!r} at offset {record.offset}", expected.get(own)
@@ -217,7 +215,7 @@ def _sample(file: Container, record: Record, at: int, n: int) -> bytes:
 
 
 def _filters(file: Container, keys: dict[str, str], settings: Settings) -> npt.NDArray[np.float32] | None:
-    shape = (settings.n_mels, _N_BINS)
+    shape = (settings.n_mels, N_FFT_BINS)
     record = next((file.tensors[name] for name in FILTERS if name in file.tensors), None)
     if record is not None:
         what = f"tensor {record.name!r} at offset {record.offset}"

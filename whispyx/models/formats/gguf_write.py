@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import numpy as np
 
+from whispyx._files import WholeFile
 from whispyx.errors import ModelError, ModelFormatError
 
 from ..progress import Progress
@@ -89,31 +89,10 @@ def write_gguf(
     header = _header(manifest, plans)
     if target.is_dir():
         raise ModelError(f"{target} is a folder; name the file to make")
-    temporary: str | None = None
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent)
-        with os.fdopen(handle, "wb") as out:
-            out.write(header)
-            _write_data(out, plans, progress)
-            out.flush()
-            os.fsync(out.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-        temporary = None
-    except OSError as error:
-        raise ModelError(f"{target} could not be written: {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+    with WholeFile(target) as out:
+        out.write(header)
+        _write_data(out, plans, progress)
     return target
-
-
-def _umask() -> int:
-    """Return the process's file mode mask; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _planned(manifest: Manifest, tensors: Iterable[Piece]) -> Iterator[_Plan]:
@@ -143,7 +122,7 @@ def _planned(manifest: Manifest, tensors: Iterable[Piece]) -> Iterator[_Plan]:
         offset += n_bytes + -n_bytes % ALIGNMENT
 
 
-def _write_data(out: BinaryIO, plans: Sequence[_Plan], progress: Progress | None) -> None:
+def _write_data(out: WholeFile, plans: Sequence[_Plan], progress: Progress | None) -> None:
     total, done = sum(plan.n_bytes for plan in plans), 0
     for plan in plans:
         written = 0

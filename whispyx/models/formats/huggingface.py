@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from whispyx.errors import ModelFormatError, ModelNotFoundError
-from whispyx.models.convert.layout import Settings as LayoutSettings
 from whispyx.models.convert.layout import all_tensors
 
 from . import safetensors
@@ -221,7 +220,7 @@ def _tensors(
     prefix = "model." if any(name.startswith("model.") for name in entries) else ""
     rest = dict(entries)
     tensors = {}
-    for plan in all_tensors(LayoutSettings(*settings.values())):
+    for plan in all_tensors(settings):
         name = prefix + huggingface_name(plan.name)
         entry = rest.pop(name, None)
         if entry is None:

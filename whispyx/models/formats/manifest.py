@@ -9,22 +9,17 @@ from __future__ import annotations
 import os
 from dataclasses import astuple, dataclass, field
 from types import TracebackType
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from whispyx._weight_types import GGML_TYPES
 from whispyx.errors import ModelError, ModelFormatError, ModelNotFoundError
 
 __all__ = ["GGML_TYPES", "Blob", "FormatName", "Manifest", "Settings", "Tensor", "Vocabulary"]
 
 FormatName = Literal["ggml", "gguf", "huggingface", "openai", "ctranslate2"]
-
-GGML_TYPES: Final = {
-    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "q2_k": 10, "q3_k": 11, "q4_k": 12,
-    "q5_k": 13, "q6_k": 14, "i8": 24, "i16": 25, "bf16": 30,
-}  # fmt: skip
-"""ggml's numbers of the types that tensors of a model can have. i8 and i16 come with factors (CTranslate2)."""
 
 
 class Blob:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from whispyx.errors import ModelFormatError
-from whispyx.models.convert.layout import Settings as LayoutSettings
 from whispyx.models.convert.layout import all_tensors
 
 from .documents import shown
@@ -80,7 +79,7 @@ def _tensors(file: TorchFile, state: dict[object, object], settings: Settings) -
     """Place every tensor but the encoder's positions, which may be missing."""
     tensors: dict[str, Tensor] = {}
     missing = []
-    for plan in all_tensors(LayoutSettings(*settings.values())):
+    for plan in all_tensors(settings):
         name = plan.name
         saved = state.get(name)
         if saved is None:
@@ -132,8 +131,8 @@ def read_checkpoint(blob: Blob) -> Manifest:
     Parameters
     ----------
     blob : Blob
-        A file of `torch.save`, from PyTorch 1.6 or newer, with {"dims": …, "model_state_dict": …}; other keys are
-        ignored. Tensors are f16, bf16 or f32.
+        A file of `torch.save` with {"dims": …, "model_state_dict": …}; other keys are ignored. Tensors are f16, bf16
+        or f32.
 
     Returns
     -------

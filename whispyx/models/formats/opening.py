@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from whispyx._files import read_all
 from whispyx.errors import ModelError
 
 from .manifest import Blob, Manifest
@@ -45,21 +46,8 @@ def open_model(source: Any) -> Any:
     if not isinstance(source, (bytes, bytearray, memoryview)):
         if not hasattr(source, "read"):
             return source  # the recogniser says what a model can be
-        source = _read_all(source)
+        source = read_all(source)
     return source if bytes(memoryview(source).cast("B")[:4]) == _GGML else describe(source)
-
-
-def _read_all(file: Any) -> bytes:
-    """Read a binary file object to its end, however little it gives at a time."""
-    name, parts = str(getattr(file, "name", "the model file object")), []
-    try:
-        while part := file.read():
-            if not isinstance(part, (bytes, bytearray)):
-                raise TypeError("a model file object must be opened in binary mode")
-            parts.append(part)
-    except OSError as error:
-        raise ModelError(f"reading {name} failed: {error}") from error
-    return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
 
 def _is_ggml_file(path: str) -> bool:

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from whispyx.constants import HOP_LENGTH, N_FFT, SAMPLE_RATE
+from whispyx.constants import HOP_LENGTH, N_FFT, N_FFT_BINS, SAMPLE_RATE
 from whispyx.errors import ModelFormatError
-from whispyx.models.convert.filters import N_BINS, mel_filters
+from whispyx.models.convert.filters import mel_filters
 
 from .documents import Document, shown
 from .folder import Folder
@@ -72,15 +72,15 @@ def _filters(document: Document, n_mels: int) -> npt.NDArray[np.float32] | None:
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
         raise document.error("mel_filters", "a list of rows is expected")
     sizes = {len(row) for row in rows}
-    if (len(rows), sizes) not in ((n_mels, {N_BINS}), (N_BINS, {n_mels})):
+    if (len(rows), sizes) not in ((n_mels, {N_FFT_BINS}), (N_FFT_BINS, {n_mels})):
         raise ModelFormatError(
             f"{document.name}: mel_filters has {len(rows)} rows of {shown(sorted(sizes))} values; "
-            f"{n_mels} of {N_BINS} are expected, or the other way round"
+            f"{n_mels} of {N_FFT_BINS} are expected, or the other way round"
         )
     if not all(type(value) in (int, float) and abs(value) < 1e6 for row in rows for value in row):
         raise ModelFormatError(f"{document.name}: mel_filters holds what is no number, or no small one")
     values = np.array(rows, np.float32)
-    if len(rows) == N_BINS and n_mels != N_BINS:
+    if len(rows) == N_FFT_BINS and n_mels != N_FFT_BINS:
         values = np.ascontiguousarray(values.T)
     # Weights of a filter are below 0.03; the files' digits come from several versions of the same formula.
     return None if np.allclose(values, mel_filters(n_mels), rtol=0.0, atol=1e-6) else values
