@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from whispyx.errors import ModelFormatError
 from whispyx.models.formats.manifest import Blob, Manifest
@@ -40,6 +42,9 @@ def test_any_order_of_the_storages_is_followed() -> None:
 
 KEYS = sorted(Checkpoint(legacy=True).bag.storages)
 SYSTEM = {"protocol_version": 1001, "little_endian": False}
+WHOLE = Checkpoint(legacy=True).legacy()
+N_HEAD = len(WHOLE) - sum(8 + len(raw) for raw in Checkpoint(legacy=True).bag.storages.values()) + 8
+"""Bytes before the values of the first storage."""
 
 
 @pytest.mark.parametrize(
@@ -104,3 +109,23 @@ def test_no_pickle_of_it_runs_anything(place: int) -> None:
     pickles[place] = PROTO + pickle_of(Call(Name("os", "system"), ("true",)))[2:-1] + STOP
     with pytest.raises(ModelFormatError, match=r"'os\.system', which is no part of a checkpoint"):
         read(LEGACY_MAGIC + b"".join(pickles) + struct.pack("<q", 0))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_bytes_end_in_a_model_or_a_refusal(data: st.DataObject) -> None:
+    """One to four bytes of the pickles and of the first storage's size, replaced, removed or doubled."""
+    damaged = bytearray(WHOLE)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(len(LEGACY_MAGIC), N_HEAD))
+        action = data.draw(st.sampled_from(["replace", "replace", "remove", "double"]))
+        if action == "replace":
+            damaged[at] = data.draw(st.integers(0, 255))
+        elif action == "remove":
+            del damaged[at]
+        else:
+            damaged.insert(at, damaged[at])
+    try:
+        assert read(bytes(damaged)).format == "openai"
+    except ModelFormatError as error:
+        assert "old.pt" in str(error)
