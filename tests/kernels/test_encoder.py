@@ -15,6 +15,7 @@ MIXES: dict[str, dict[str, int]] = {
     "bf16": {"kind": BF16, "scores": BF16},
     "bf16, scores i8": {"kind": BF16, "scores": I8},
     "bf16, perceptron g8": {"kind": BF16, "scores": I8, "up": G8, "down": G8},
+    "g8, projection bf16": {"kind": BF16, "scores": I8, "qkv": G8, "up": G8, "down": G8},
     "g8": {"kind": G8, "scores": I8},
     "i8": {"kind": I8, "scores": I8},
 }
@@ -32,6 +33,7 @@ ERROR = {
     "bf16": 1e-2,
     "bf16, scores i8": 1.5e-2,
     "bf16, perceptron g8": 2e-2,
+    "g8, projection bf16": 3e-2,
     "g8": 3e-2,
     "i8": 5e-2,
 }

@@ -36,13 +36,14 @@ cdef enum:
 # The decoder is bound by the memory that its weights come from, and repeats its errors token after token: 8 bits with a
 # scale per 32 inputs, activations of 16 bits. What else is in 8 bits costs less than bf16 does in the encoder: cross
 # keys and values have many scales, as have the queries and keys that scores of the encoder's attention are made of, and
-# the logits that matter are computed again. Of the encoder's matrices, the perceptron's bear 8 bits best, with scales
-# per group of inputs on both sides; with a scale per row, one kind is further away than all of them in bf16.
+# the logits that matter are computed again. The encoder's matrices bear 8 bits with scales per group of inputs on both
+# sides (all but the projection of attention, for which they save little); with a scale per row, one kind of them is
+# further away than all in bf16.
 # Convolutions read the spectrogram, whose small differences 8 bits lose. docs/performance.md has the figures.
 PLANS = {
     "f32": {"encoder": WX_F32, "scores": WX_F32, "conv": WX_F32, "decoder": WX_F32, "logits": WX_F32, "cross": WX_F32},
-    "bf16": {"encoder": WX_BF16, "up": WX_G8, "down": WX_G8, "scores": WX_I8, "conv": WX_BF16, "decoder": WX_Q8,
-             "logits": WX_I8, "cross": WX_I8},
+    "bf16": {"encoder": WX_BF16, "qkv": WX_G8, "up": WX_G8, "down": WX_G8, "cross_kv": WX_G8, "scores": WX_I8,
+             "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
     "int8": {"encoder": WX_I8, "scores": WX_I8, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
 }
 

@@ -27,7 +27,7 @@ _EMBEDDING: Final = "decoder.token_embedding.weight"
 # Types that the kernels keep matrices in, by precision: whispyx/_core/packed.pyx.
 _PLANS: Final = {
     "f32": {"encoder": "f32", "conv": "f32", "decoder": "f32", "logits": "f32"},
-    "bf16": {"encoder": "bf16", "up": "g8", "down": "g8", "conv": "bf16", "decoder": "q8", "logits": "i8"},
+    "bf16": {"encoder": "g8", "out": "bf16", "conv": "bf16", "decoder": "q8", "logits": "i8"},
     "int8": {"encoder": "i8", "conv": "bf16", "decoder": "q8", "logits": "i8"},
 }
 _CROSS_BYTES: Final = {"f32": 4, "bf16": 1, "int8": 1}
