@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Container
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -70,18 +71,27 @@ class SegmentBuilder:
         Seconds of audio; no time goes beyond it.
     eot : int
         Id of the end-of-text token: this one and all above it are special.
+    words : set of int
+        Ids above it that are text all the same.
     samples : float32 array (n_samples,) or None
         The sound: tells which segments are no speech. None: no segment is marked.
     no_speech_thold : float
         The model takes a window for silence above this probability.
     """
 
-    def __init__(self, duration: float, eot: int, samples: Samples | None = None, no_speech_thold: float = 1.0) -> None:
+    def __init__(
+        self,
+        duration: float,
+        eot: int,
+        samples: Samples | None = None,
+        no_speech_thold: float = 1.0,
+        words: Container[int] = (),
+    ) -> None:
         self.segments: list[Segment] = []
         self._samples = samples
         self._no_speech_thold = no_speech_thold
         self._duration = duration
-        self._eot = eot
+        self._eot, self._words = eot, words
         self._text = Utf8Joiner()
         self._token_text = Utf8Joiner()
         self._held: Segment | None = None
@@ -141,7 +151,7 @@ class SegmentBuilder:
         return is_steady(self._samples[first:last])
 
     def _token(self, token: TokenData) -> Token:
-        special = token.id >= self._eot
+        special = token.id >= self._eot and token.id not in self._words
         known = token.t0 >= 0 and token.t1 >= 0
         start = self._seconds(token.t0)
         return Token(

@@ -46,7 +46,8 @@ class Job:
         self._began = time.perf_counter()
 
     def _builder(self) -> SegmentBuilder:
-        return SegmentBuilder(self._duration, self._context.vocab.eot, self._samples, self._options.no_speech_thold)
+        vocab = self._context.vocab
+        return SegmentBuilder(self._duration, vocab.eot, self._samples, self._options.no_speech_thold, vocab.words)
 
     def found(self, batch: Sequence[SegmentData]) -> None:
         """Take new segments from the engine and pass them on."""

@@ -43,7 +43,7 @@ _HPARAMS: Final = (
 )  # fmt: skip
 _SAME_NAME: Final = (
     "carry_initial_prompt", "temperature", "temperature_inc", "best_of", "seed", "entropy_thold", "logprob_thold",
-    "no_speech_thold", "suppress_blank", "suppress_nst", "max_initial_ts", "no_pad",
+    "no_speech_thold", "suppress_blank", "suppress_nst", "suppress_listed", "max_initial_ts", "no_pad",
 )  # fmt: skip
 
 

@@ -57,6 +57,7 @@ class OptionFields(TypedDict, total=False):
     no_speech_thold: float
     suppress_blank: bool
     suppress_nst: bool
+    suppress_listed: bool
     suppress_regex: str | None
     max_initial_ts: float
     max_tokens: int | None
@@ -173,6 +174,10 @@ class TranscribeOptions:
         Never start a window with a blank.
     suppress_nst : bool
         Never write tokens that are not speech, such as brackets and notes.
+    suppress_listed : bool
+        Never write the tokens that the model's own files list as such (`suppress_tokens` of Hugging Face's
+        generation_config.json and its like in other forms), and those of `begin_suppress_tokens` not first, unless
+        `suppress_blank` is off. whisper.cpp's files list none.
     suppress_regex : str or None
         Never write tokens in whose text this pattern is found, also where it takes a character that is split over
         tokens. `[0-9]` leaves numbers to be written as words.
@@ -233,6 +238,9 @@ class TranscribeOptions:
     )
     suppress_blank: bool = True
     suppress_nst: bool = _option(False, "never write tokens that are not speech", flag="--suppress-nst")
+    suppress_listed: bool = _option(
+        True, "also write tokens that the model's files say not to", flag="--no-suppress-listed"
+    )
     suppress_regex: str | None = _option(None, "never write tokens with this pattern in them", flag="--suppress-regex")
     max_initial_ts: float = _option(1.0, high=30)
     max_tokens: int | None = _option(None, "most tokens per window", flag="--max-tokens", low=1, high=1000)

@@ -393,8 +393,8 @@ class Runner:
 
     def text(self, tokens: Iterable[int]) -> str:
         """Return the text of tokens; special tokens and timestamps have none."""
-        ids = [self._checked(token) for token in tokens]
-        data = b"".join(self._vocab.token_bytes(token) for token in ids if token < self.eot)
+        ids, vocab = [self._checked(token) for token in tokens], self._vocab
+        data = b"".join(vocab.token_bytes(token) for token in ids if token < vocab.eot or token in vocab.words)
         return data.decode("utf-8", errors="replace")
 
     def _checked(self, token: int) -> int:
@@ -413,8 +413,8 @@ class Runner:
 
         if first not in self._suppressed:
             vocab = self._vocab
-            last = self.n_vocab if not self.timestamps else vocab.beg
-            ids = set(non_speech_tokens(vocab)) | set(range(vocab.eot + 1, last))
+            last = vocab.end if not self.timestamps else vocab.beg
+            ids = {*non_speech_tokens(vocab), *range(vocab.eot + 1, last), *vocab.unused}
             if first:
                 blank = vocab.token_id(b" ")
                 ids |= {vocab.eot} | (set() if blank is None else {blank})

@@ -42,6 +42,15 @@ def forms(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     return {form: maker(file, folder / form, None) for form, maker in MAKERS.items()}
 
 
+def test_the_report_tells_the_types_of_the_file_also_where_ggml_has_none_such(model: Path, tmp_path: Path) -> None:
+    """Matrices of eight bits with a factor per row become f16 when they are read."""
+    report = convert(ctranslate2(read_model(model), tmp_path / "bytes", "i8"), tmp_path / "model.gguf")
+    kinds = {tensor.name: (tensor.before, tensor.after) for tensor in report.tensors}
+    assert kinds["encoder.blocks.0.mlp.0.weight"] == ("i8", "f16")
+    assert kinds["decoder.token_embedding.weight"] == ("i8", "f16")
+    assert report.bytes_before < report.bytes_after
+
+
 @pytest.mark.parametrize("weight_type", TYPES)
 def test_to_gguf_and_back_is_the_same_file(weight_type: str, tmp_path: Path) -> None:
     source = tiny(weight_type).write(tmp_path / "model.bin")

@@ -76,6 +76,7 @@ class FakeVocab:
     is_multilingual: bool = True
     n_languages: int = 99
     eot: int = EOT
+    words: frozenset[int] = frozenset()
 
 
 @dataclass

@@ -15,6 +15,8 @@ import pytest
 
 from tests.core.tiny import pair
 from tests.models.formats import folder_maker, torch_maker
+from tests.models.formats.same_weights import FOLDERS, HEADS, MAKERS, weights_of
+from tests.oracle.reader import read_model
 from tests.oracle.tiny_model import TinyModel
 from whispyx import Model, ModelError, ModelFormatError, ModelNotFoundError, inspect_model, plugins
 from whispyx._core import kernels
@@ -147,6 +149,59 @@ def test_a_folder_is_told_with_the_files_beside_its_weights(tmp_path: Path) -> N
         content = Path(one.path or "").read_bytes()
         assert (one.n_bytes, one.sha256) == (len(content), hashlib.sha256(content).hexdigest())
     assert inspect_model(folder / "model.safetensors").types == found.types
+
+
+CARD = "---\nlicense: apache-2.0\nlanguage: [fi, sv]\nbase_model: openai/whisper-tiny\n---\n"
+
+
+@pytest.fixture(scope="module")
+def every(shape: TinyModel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One model in every form, folders with a card; GGUF is made from the folder, so that it has one too."""
+    folder = tmp_path_factory.mktemp("every")
+    file = read_model(shape.write(folder / "model.bin"))
+    made = {"ggml": folder / "model.bin", "gguf": folder / "model.gguf"}
+    for form in ("huggingface", "openai", "ctranslate2"):
+        made[form] = MAKERS[form](file, folder / form, None)
+    for form in FOLDERS:
+        (made[form] / "README.md").write_text(CARD)
+    convert(made["huggingface"], made["gguf"])
+    return made
+
+
+def bytes_read() -> int:
+    """What this process has read from files so far."""
+    return int(re.findall(r"rchar: (\d+)", Path("/proc/self/io").read_text())[0])
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="this system does not count what a process reads")
+@pytest.mark.parametrize("form", ["ggml", "gguf", "huggingface", "openai", "ctranslate2"])
+def test_everything_is_told_of_every_form_without_reading_weights(form: str, every: dict[str, Path]) -> None:
+    known = inspect_model(every["ggml"])
+    inspect_model(every[form])  # what is imported is read now
+    before = bytes_read()
+    found = inspect_model(every[form])
+    n_read = bytes_read() - before
+    weights = weights_of(every[form], form).stat().st_size
+    print(f"{form}: {n_read} bytes read, the weights have {found.weight_bytes} of {weights}")
+    beside = sum(one.n_bytes for one in found.files[1:])
+    # The tokens of published models are read from a file of the package where a model brings none.
+    assert n_read < weights - found.weight_bytes + beside + found.weight_bytes // 10
+    assert found.format == form
+    for name in SIZES:
+        assert getattr(found, name) == getattr(known, name), name
+    assert found.n_parameters == known.n_parameters
+    # Convolutions' biases have another shape elsewhere, and tables of positions are stored as they are in all of them.
+    assert {one.type for one in found.types} == {"f16", "f32"}
+    assert found.memory["exact"].total == found.memory["exact"].weights + found.memory["exact"].state
+    if form in ("gguf", *FOLDERS):
+        assert found.metadata["license"] == "apache-2.0" and found.metadata["language"] == "fi, sv"
+        assert found.metadata["base_model"] == "openai/whisper-tiny"
+        assert found.alignment_heads == HEADS
+    else:
+        assert found.metadata == {} and found.alignment_heads is None
+    hashed = inspect_model(every[form], hash=True)
+    for one in hashed.files:
+        assert one.sha256 == hashlib.sha256(Path(one.path or "").read_bytes()).hexdigest()
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ class Decoder:
     ) -> None:
         self.n_state, self.n_head, self.n_layer, self.n_vocab = n_state, n_head, n_layer, n_vocab
         self.n_audio_ctx, self.n_text_ctx, self.weights, self.cross = n_audio_ctx, n_text_ctx, weights, cross
+        self.times = (0, 0)  # first timestamp, and the token behind the last
         rng = np.random.default_rng(seed)
 
         def matrix(n_out: int, n_in: int, size: float = 1.0) -> np.ndarray:
@@ -174,6 +175,7 @@ class Packed:
         m.n_mels, m.n_audio_ctx, m.n_state, m.n_audio_head, m.n_audio_layer = 80, d.n_audio_ctx, d.n_state, d.n_head, 1
         m.n_text_ctx, m.n_text_head, m.n_text_layer, m.n_vocab = d.n_text_ctx, d.n_head, d.n_layer, d.n_vocab
         m.cross_type = d.cross
+        m.beg, m.end = d.times
         layers = ffi.new("wx_decoder_layer[]", d.n_layer)
         self.kept.append(layers)
         for to, layer in zip(layers, d.layers, strict=True):

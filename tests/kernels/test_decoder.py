@@ -156,6 +156,28 @@ def test_every_size_of_vocabulary(library: Library, n_vocab: int, kind: int) -> 
 
 
 @each_library
+@pytest.mark.parametrize("sign", [1, -1])
+def test_times_and_what_lies_behind_them_are_weighed_among_themselves(library: Library, sign: int) -> None:
+    """Equal steps between rows of the embedding are equal steps between logits, also where eight bits cannot see them.
+
+    Near ties of a part are computed again exactly, however far below the likeliest text it lies.
+    """
+    decoder = Decoder(64, 1, 1, n_vocab=142, weights=Q8, cross=I8)
+    decoder.times = (100, 121)
+    for first in decoder.times:
+        decoder.d_te[first : first + 21] = 0
+        decoder.d_te[first : first + 21, 0] = 64 * sign
+        decoder.d_te[first : first + 21, 1] = 1 + np.arange(21) / 128  # bf16 has all of them, a byte times 64/127 none
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 5, [2, 3])
+    logits, _ = packed.run(rows, packed.cache(5), nth=2)
+    for first in decoder.times:
+        steps = np.diff(logits[:, first : first + 21].astype(np.float64), axis=1)
+        assert np.abs(steps).max() > 1e-3
+        assert np.ptp(steps, axis=1).max() < 1e-4
+
+
+@each_library
 @TYPES
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_stays_in_its_row(library: Library, kind: int, bad: float) -> None:

@@ -94,7 +94,13 @@ class Transcriber:
     engine, it has decoded greedily too, up to rounding.
     """
 
-    def __init__(self, net: Whisper, params: Settings | None = None, follow: Follow | None = None) -> None:
+    def __init__(
+        self,
+        net: Whisper,
+        params: Settings | None = None,
+        follow: Follow | None = None,
+        special: Special | None = None,
+    ) -> None:
         self.net = net
         self.follow = follow
         self.followed = 0
@@ -102,9 +108,9 @@ class Transcriber:
         self.model = net.model
         p = params or Settings()
         # the first distilled models never learned timestamps
-        untimed = p.no_timestamps or (net.s["n_text_layer"] == 2 and net.s["n_vocab"] != 51866)
+        self.sp = special or Special.of(net.s["n_vocab"])
+        untimed = p.no_timestamps or (net.s["n_text_layer"] == 2 and self.sp.end != 51866)
         self.p = replace(p, no_timestamps=untimed)
-        self.sp = Special.of(net.s["n_vocab"])
         self.space = {token: i for i, token in enumerate(self.model.tokens)}[b" "]
         self.n_ctx = self.p.audio_ctx or net.s["n_audio_ctx"]
         self.max_prompt = min(self.p.n_max_text_ctx, net.s["n_text_ctx"] // 2)
@@ -182,14 +188,14 @@ class Transcriber:
             if best != wanted and lead < self.follow.within:
                 self.follow.close_calls.append((best, wanted, lead))
                 best = wanted
-        stamps = c.probs[self.sp.beg :]
-        tid = best if best >= self.sp.beg else self.sp.beg + int(np.argmax(stamps))
+        stamps = c.probs[self.sp.beg : self.sp.end]
+        tid = best if c.is_stamp(best) else self.sp.beg + int(np.argmax(stamps))
         return Pick(best, float(c.probs[best]), float(c.logprobs[best]), tid, c.margin)
 
     def update(self, a: Attempt, i: int, n_max: int, seek: int, end: int) -> bool:
         """Take note of token `i`. True when the window is done, one way or the other."""
         token = a.picks[-1].id
-        if token > self.sp.beg:
+        if self.is_late(token):
             new = 2 * (token - self.sp.beg)
             if a.has_ts and a.seek_delta > new and a.result_len < i:
                 a.failed = True
@@ -223,14 +229,14 @@ class Transcriber:
         first, t0, text, i = 0, time_of(picks[0]), b"", 0
         while i < len(picks):
             pick = picks[i]
-            if pick.id < self.sp.eot:
+            if pick.id < self.sp.eot or pick.id >= self.sp.end:
                 text += self.model.tokens[pick.id]
-            if pick.id > beg and not self.p.single_segment:
+            if self.is_late(pick.id) and not self.p.single_segment:
                 if text:
                     ids = [q.id for q in picks[first : i + 1]]
                     out.append(Segment(t0, time_of(pick), text, ids, a.no_speech_prob))
                 text, t0 = b"", time_of(pick)
-                while i + 1 < len(picks) and picks[i + 1].id > beg:
+                while i + 1 < len(picks) and self.is_late(picks[i + 1].id):
                     i += 1
                     t0 = time_of(picks[i])
                 first = i + 1
@@ -243,4 +249,9 @@ class Transcriber:
     def ends_with_one_timestamp(self, picks: list[Pick]) -> bool:
         """A lone timestamp at the end says that nothing more is spoken in this window."""
         cut_short = self.p.max_tokens > 0 and not self.p.single_segment and len(picks) > self.p.max_tokens
-        return len(picks) > 1 and picks[-1].id > self.sp.beg > picks[-2].id and not cut_short
+        before = len(picks) > 1 and not self.sp.beg <= picks[-2].id < self.sp.end
+        return before and self.is_late(picks[-1].id) and not cut_short
+
+    def is_late(self, token: int) -> bool:
+        """Whether a token is a timestamp after 0.00 s."""
+        return self.sp.beg < token < self.sp.end

@@ -57,14 +57,20 @@ class Choice:
     before: Array  # log probabilities before words or timestamps were ruled out as a whole
     stamps_lead: float  # log probability of "some timestamp" over that of the best word
     beg: int
+    end: int
+
+    def is_stamp(self, token: int) -> bool:
+        return self.beg <= token < self.end
 
     def lead_over(self, token: int) -> float:
         """How much the logits would have to move for `token` to be chosen; infinite where a rule forbids it."""
-        group = self.before[self.beg :] if token >= self.beg else self.before[: self.beg]
+        stamps = np.zeros(len(self.before), bool)
+        stamps[self.beg : self.end] = True
+        group = self.before[stamps == self.is_stamp(token)]
         if not np.isfinite(self.before[token]):
             return np.inf
         within = float(group.max() - self.before[token])
-        other_group_won = (self.stamps_lead > 0) != (token >= self.beg)
+        other_group_won = (self.stamps_lead > 0) != self.is_stamp(token)
         return within + (abs(self.stamps_lead) if other_group_won else 0.0)
 
 
@@ -80,7 +86,7 @@ def apply(
 ) -> Choice:
     """Apply every rule to one row of logits. `chosen` are the tokens of this window so far, `space` the id of " "."""
     x = np.array(logits)
-    beg, first = sp.beg, not chosen
+    beg, end, first = sp.beg, sp.end, not chosen
 
     def ban(ids: Any) -> None:
         x[ids] = -np.inf
@@ -89,32 +95,38 @@ def apply(
         ban([sp.eot, space])
     ban(sp.no_timestamps)
     if p.no_timestamps:
-        ban(slice(beg, None))
+        ban(slice(beg, end))
     if p.max_tokens and not p.single_segment and not p.no_timestamps and len(chosen) >= p.max_tokens:
         ban(slice(0, sp.eot))
+        ban(slice(end, None))
     ban([sp.sot, sp.nosp, sp.solm, sp.translate, sp.transcribe, sp.prev])
     ban(slice(sp.lang, sp.lang + 100))
     ban(list(p.suppressed))
 
-    last_is_ts = bool(chosen) and chosen[-1] >= beg
-    before_is_ts = len(chosen) < 2 or chosen[-2] >= beg
-    if last_is_ts:
-        ban(slice(beg, None) if before_is_ts else slice(0, sp.eot))
+    last_is_ts = bool(chosen) and beg <= chosen[-1] < end
+    before_is_ts = len(chosen) < 2 or beg <= chosen[-2] < end
+    if last_is_ts and before_is_ts:
+        ban(slice(beg, end))
+    elif last_is_ts:
+        ban(slice(0, sp.eot))
+        ban(slice(end, None))
     if first and p.max_initial_ts > 0:
         latest = int(p.max_initial_ts / (30 / n_audio_ctx) + 0.5)
-        ban(slice(beg + latest + 1, None))
+        ban(slice(beg + latest + 1, end))
     if has_ts:
         ban(slice(beg, beg + seek_delta // 2))
 
     logprobs = log_softmax(x)
     margin = np.inf
-    stamps, words = log_sum_exp(logprobs[beg:]), float(logprobs[:beg].max())
+    others = np.ones(len(x), bool)
+    others[beg:end] = False
+    stamps, words = log_sum_exp(logprobs[beg:end]), float(logprobs[others].max())
     if np.isfinite(stamps) and np.isfinite(words):
         margin = abs(stamps - words)  # a close call between "some timestamp" and "this word" counts as a near tie
     before = logprobs.copy()
     if stamps > words:
-        logprobs[:beg] = -np.inf
+        logprobs[others] = -np.inf
     second, first_place = np.partition(logprobs, -2)[-2:]
     if np.isfinite(second):
         margin = min(margin, float(first_place - second))
-    return Choice(np.exp(logprobs), logprobs, margin, before, stamps - words, beg)
+    return Choice(np.exp(logprobs), logprobs, margin, before, stamps - words, beg, end)

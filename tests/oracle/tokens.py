@@ -26,6 +26,12 @@ class Special:
     beg: int
     multilingual: bool
     n_languages: int
+    n_times: int = 1501  # 0.00 to 30.00 s
+
+    @property
+    def end(self) -> int:
+        """Behind the last timestamp. Only fine-tuned models have tokens from here on, words of their own."""
+        return self.beg + self.n_times
 
     @property
     def lang(self) -> int:

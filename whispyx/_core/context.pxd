@@ -25,8 +25,11 @@ cdef class Context:
     cdef readonly object encoder      # what encodes for every state instead of the model itself, or None
     cdef readonly bint closed
     cdef readonly tuple aheads        # alignment heads, (layer, head) pairs of the decoder in ascending order
+    cdef bint aheads_chosen           # somebody set them; else they are found when they are needed
+    cdef readonly tuple suppress_tokens, begin_suppress_tokens      # that the model's files list
     cdef object reloading             # lock
     cdef int check_open(self) except -1
+    cdef int need_aheads(self) except -1
     cdef bint _load(self, Description model, bint fallback, object progress) except -1
     cdef str _choose(self, str wanted)
     cdef int _fell_back(self, object fallback) except -1

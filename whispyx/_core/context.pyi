@@ -21,6 +21,8 @@ class Context:
     closed: bool
     encoder: object | None
     aheads: tuple[tuple[int, int], ...]
+    suppress_tokens: tuple[int, ...]
+    begin_suppress_tokens: tuple[int, ...]
     fallbacks: tuple[Fallback, ...]
     @staticmethod
     def load(

@@ -93,6 +93,9 @@ cdef class Context:
         model = describe(source)
         try:
             self.alignment_heads = model.alignment_heads
+            if model.manifest is not None:
+                self.suppress_tokens = model.manifest.suppress_tokens or ()
+                self.begin_suppress_tokens = model.manifest.begin_suppress_tokens or ()
             while not self._load(model, bool(fallback), progress):
                 pass
         finally:
@@ -153,7 +156,7 @@ cdef class Context:
         return 0
 
     def __cinit__(self):
-        self.aheads = self.fallbacks = ()
+        self.aheads = self.fallbacks = self.suppress_tokens = self.begin_suppress_tokens = ()
         self.placement_of = {}
         self.reloading = threading.Lock()
 
@@ -241,7 +244,8 @@ cdef class Context:
         ----------
         heads
             (layer, head) pairs of the decoder, counted from 0; `whispyx._core.align.heads` knows those of published
-            models. Empty: none.
+            models. Empty: none. Where nobody chooses, those that the model's files name are taken, else the preset of
+            a model of this shape.
 
         Raises
         ------
@@ -260,6 +264,13 @@ cdef class Context:
             raise ParamsError("an alignment head is named twice")
         # The order of whisper.cpp: by layer, within a layer as given.
         self.aheads = tuple(sorted(found, key=lambda pair: pair[0]))
+        self.aheads_chosen = True
+
+    cdef int need_aheads(self) except -1:
+        """Take the heads that the model's files name, where nobody has chosen any."""
+        if not self.aheads_chosen and self.alignment_heads is not None:
+            self.set_aheads(self.alignment_heads)
+        return 0
 
     def new_state(self) -> object:
         """Return a new State for one job."""

@@ -30,7 +30,6 @@ from whispyx.constants import N_FFT_BINS
 from whispyx.errors import ModelFormatError
 from whispyx.languages import CODES
 
-ENGLISH_EOT = 50256
 MOST_LISTED = 5             # tensors that a message names
 
 _FILE_TYPE_OF = {GGML_TYPES[name]: number for name, number in FILE_TYPES.items()}
@@ -79,11 +78,10 @@ cdef tuple settings_of(object manifest):
             f"{manifest.name}: the languages {', '.join(languages)} are not those of Whisper in its order")
     try:
         special = vocabulary.special
-        # English-only vocabularies have language tokens as well; they are GPT-2's, which ends one token earlier.
         hp = HParams(*manifest.settings.values(), file_type,
                      n_languages=None if special is None else len(languages or ()),
-                     multilingual=special is None or special.get("eot") != ENGLISH_EOT)
-        return hp, Vocab(hp, list(vocabulary.tokens), special)
+                     multilingual=vocabulary.multilingual)
+        return hp, Vocab(hp, list(vocabulary.tokens), special, vocabulary.hidden)
     except ModelFormatError as error:
         raise ModelFormatError(f"{manifest.name}: {error}") from None
 

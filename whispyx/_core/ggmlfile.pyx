@@ -10,14 +10,15 @@ from whispyx._core.source cimport Source
 from whispyx._core.vocab cimport Vocab
 from whispyx._ggml.ggml cimport ggml_row_size, ggml_type
 
-from whispyx._core.hparams import FIELDS
-from whispyx._core.vocab import MAX_TOKEN_BYTES
+from whispyx._core.hparams import FIELDS, LARGEST_PUBLISHED
+from whispyx._core.vocab import MAX_TOKEN_BYTES, standard_special
 from whispyx._core.weights import expected_tensors
 from whispyx.constants import N_FFT_BINS
 from whispyx.errors import ModelFormatError
 
 MAGIC = 0x67676D6C
 MAX_NAME_BYTES = 64
+ENGLISH_TEXTS = 50256
 
 # First bytes of things people download instead of a model.
 _NOT_A_MODEL = (
@@ -84,7 +85,24 @@ cdef Vocab read_vocab(Source source, HParams hp):
                 f"{source.name}: token {i} has {length} bytes; at most {MAX_TOKEN_BYTES} are plausible"
             )
         stored.append(source.take(length, "" if source.size - source.pos >= length else f"token {i}"))
-    return Vocab(hp, stored)
+    return Vocab(hp, stored, special_of(hp, stored))
+
+
+cdef dict special_of(HParams hp, list stored):
+    """Where the special tokens are; None: as whisper.cpp's loader says.
+
+    It counts every token above those of the published models as one more language, and moves the special tokens by as
+    many places. Fine-tuned models have such tokens behind the timestamps: added words, or rows that fill the embedding
+    up to a round number. What is in front of them, the texts and the mel bands tell.
+    """
+    if hp.n_vocab <= LARGEST_PUBLISHED:
+        return None
+    # OpenAI's list for English has 50256 texts, Hugging Face's the end of the text behind them.
+    hp.is_multilingual = not (len(stored) == ENGLISH_TEXTS
+                              or len(stored) > ENGLISH_TEXTS and stored[ENGLISH_TEXTS] == b"<|endoftext|>")
+    if not hp.is_multilingual:
+        hp.n_languages = 99
+    return standard_special(hp.is_multilingual, hp.n_languages)
 
 
 cdef Record read_record(Source source, dict expected):

@@ -311,9 +311,9 @@ cdef class GrammarState:
         self._check()
         text = self.vocab.text(token)
         at = text
-        if token >= self.vocab.beg:
+        if self.vocab.is_time(token):
             self.open = False
-        if token >= min(self.vocab.eot, self.vocab.n_stored) or len(text) == 0:
+        if not self.vocab.is_text(token) or token >= self.vocab.n_stored or len(text) == 0:
             return 0
         for i in range(len(text)):
             fed = feed(&begun, at[i])

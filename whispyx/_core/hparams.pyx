@@ -12,6 +12,8 @@ FTYPE_NAMES = {number: name for name, number in FILE_TYPES.items()} | {
 
 MODEL_TYPES = {4: "tiny", 6: "base", 12: "small", 24: "medium", 32: "large"}   # by number of encoder layers
 
+LARGEST_PUBLISHED = 51866   # tokens of large-v3 and turbo
+
 FIELDS = (
     "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer", "n_text_ctx", "n_text_state",
     "n_text_head", "n_text_layer", "n_mels", "ftype",
@@ -20,7 +22,7 @@ FIELDS = (
 # Bounds far outside every published model; they keep sizes computed from the settings inside 64-bit arithmetic and
 # graphs inside their node budget.
 _BOUNDS = {
-    "n_vocab": (51864, 51866),
+    "n_vocab": (51864, 1 << 20),
     "n_audio_ctx": (1, 16384),
     "n_audio_state": (1, 16384),
     "n_audio_head": (1, 256),
@@ -47,7 +49,7 @@ cdef class HParams:
         if len(values) != len(FIELDS):
             raise TypeError(f"HParams takes {len(FIELDS)} values, got {len(values)}")
         named = dict(zip(FIELDS, values))
-        # A file that names its special tokens may have any number of others.
+        # A file that names its special tokens may have few others.
         bounds = _BOUNDS if n_languages is None else _BOUNDS | {"n_vocab": (64, 1 << 20)}
         for name, (low, high) in bounds.items():
             if not low <= named[name] <= high:
@@ -71,6 +73,8 @@ cdef class HParams:
         self.qntvr = ftype // QUANTIZATION_FACTOR
         self.is_multilingual = self.n_vocab >= 51865
         self.n_languages = self.n_vocab - 51765 - (1 if self.is_multilingual else 0)
+        if self.n_vocab > LARGEST_PUBLISHED:    # there are no more languages: these are a fine-tuned model's own tokens
+            self.n_languages = 100 if self.n_mels == 128 else 99
         if n_languages is not None:
             self.is_multilingual, self.n_languages = multilingual and n_languages > 0, n_languages or 99
 

@@ -54,6 +54,7 @@ cdef extern from "whispyx_kernels.h" nogil:
         const wx_decoder_layer * decoder
         wx_norm d_ln
         wx_matrix logits
+        int32_t beg, end
 
     struct wx_sync:
         int32_t slept

@@ -256,7 +256,7 @@ cdef Weights read_packed(Description model, list records, str compute, object pr
     cdef Intake intake = Intake()
     weights.has_encoder = any([record.name.startswith(ENCODER) for record in records])
     weights.watch = Watch.of([])
-    weights.packed = Packed.create(model.hparams, compute, weights.has_encoder, mmap)
+    weights.packed = Packed.create(model.hparams, model.vocab, compute, weights.has_encoder, mmap)
     intake.table = weights.packed.table
     for record in records:
         intake.begin(record.source, record.factors)

@@ -4,9 +4,11 @@ from whispyx._core.vocab cimport Vocab
 
 
 cdef class LogitRules:
-    cdef int n_vocab, eot, beg, n_audio_ctx
+    cdef int n_vocab, eot, beg, end, n_audio_ctx
     cdef int * always           # ids that are never sampled
     cdef int n_always
+    cdef int * first_listed     # ids that are not sampled first, besides the blank and the end
+    cdef int n_first_listed
     cdef int blank
     cdef bint suppress_blank, no_timestamps, single_segment
     cdef int max_tokens
@@ -17,6 +19,7 @@ cdef class LogitRules:
     cdef int n_non_speech
     cdef float grammar_penalty
     cdef Vocab vocab
+    cdef void _no_words(self, float * row, int last) noexcept nogil
     cdef void _suppress_before(self, Decoder decoder, float * row) noexcept nogil
     cdef int _filter(self, Decoder decoder, float * row) except -1
     cdef void _suppress_after(self, Decoder decoder, float * row) noexcept nogil

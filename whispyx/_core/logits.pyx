@@ -28,7 +28,6 @@ NON_SPEECH = (
     "「", "」", "『", "』", "<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("', "((", "))", "(((", ")))",
     "[[", "]]", "{{", "}}", "♪♪", "♪♪♪", "♩", "♪", "♫", "♬", "♭", "♮", "♯",
 )
-N_LANGUAGE_TOKENS = 100
 
 
 def non_speech_tokens(Vocab vocab not None) -> list[int]:
@@ -50,24 +49,50 @@ cdef int * ids_of(list tokens, int * n) except NULL:
     return ids
 
 
-cdef void scan(const float * row, int n, int beg, wx_scan * found) noexcept nogil:
-    """Largest value and sum of exponentials of a row, of its text tokens and of its timestamps."""
+cdef void add_words(const float * row, int n, int first, wx_scan * found) noexcept nogil:
+    """Count n more tokens, which begin at id `first`, to the text. Few models have any."""
+    cdef int arg
+    cdef float top
+    cdef double total
+    if n == 0:
+        return
+    arg = arg_max(row, n)
+    top = row[arg]
+    if top == -INFINITY:
+        return
+    total = sum_exp(row, n, top)
+    if top > found.text_top:
+        found.text_top, found.text_arg = top, first + arg
+    if found.top == -INFINITY:
+        found.top, found.arg, found.total = top, first + arg, total
+    elif top > found.top:
+        found.total = found.total * exp(found.top - top) + total
+        found.top, found.arg = top, first + arg
+    else:
+        found.total += total * exp(top - found.top)
+
+
+cdef void scan(const float * row, int n, int beg, int end, wx_scan * found) noexcept nogil:
+    """Largest value and sum of exponentials of a row, of its timestamps [beg, end) and of all else."""
     cdef double text
+    cdef const float * behind = row + end
     if table() != NULL:
-        table().scan(row, n, beg, found)
+        table().scan(row, end, beg, found)
+        add_words(behind, n - end, end, found)
         return
     found.text_arg = arg_max(row, beg)
-    found.time_arg = beg + arg_max(row + beg, n - beg)
+    found.time_arg = beg + arg_max(row + beg, end - beg)
     found.text_top, found.time_top = row[found.text_arg], row[found.time_arg]
     found.arg = found.text_arg if found.text_top >= found.time_top else found.time_arg
     found.top = row[found.arg]
     text = sum_exp(row, beg, found.text_top) if found.text_top > -INFINITY else 0.0
-    found.time_total = sum_exp(row + beg, n - beg, found.time_top) if found.time_top > -INFINITY else 0.0
+    found.time_total = sum_exp(row + beg, end - beg, found.time_top) if found.time_top > -INFINITY else 0.0
     found.total = 0.0
     if found.top > -INFINITY:
         found.total = text * exp(found.text_top - found.top) + found.time_total * exp(found.time_top - found.top)
     elif not found.top == -INFINITY:
         found.total = found.top         # no number
+    add_words(behind, n - end, end, found)
 
 
 cdef class LogitRules:
@@ -83,11 +108,14 @@ cdef class LogitRules:
         FullParams of the run.
     no_timestamps
         Whether timestamps are off, by parameter or by the model.
+    listed, listed_first
+        Ids that the model's files say are never to be written, or not at the start.
     """
 
-    def __init__(self, Vocab vocab not None, int n_audio_ctx, params, bint no_timestamps) -> None:
+    def __init__(self, Vocab vocab not None, int n_audio_ctx, params, bint no_timestamps, listed=(),
+                 listed_first=()) -> None:
         cdef int i
-        self.n_vocab, self.eot, self.beg = vocab.n_vocab, vocab.eot, vocab.beg
+        self.n_vocab, self.eot, self.beg, self.end = vocab.n_vocab, vocab.eot, vocab.beg, vocab.end
         self.n_audio_ctx = n_audio_ctx
         self.blank = vocab.find(b" ")
         self.suppress_blank = params.suppress_blank
@@ -96,23 +124,33 @@ cdef class LogitRules:
         self.max_initial = -1
         if params.max_initial_ts > 0:
             step = CHUNK_SIZE / n_audio_ctx
-            self.max_initial = min(self.n_vocab - 1, self.beg + <int>lround(params.max_initial_ts / step))
+            self.max_initial = min(self.end - 1, self.beg + <int>lround(params.max_initial_ts / step))
         self.vocab = vocab
         self.filter = params.logits_filter_callback
         self.regex = None
         if params.suppress_regex is not None:
             self.regex = RegexSuppressor(vocab, params.suppress_regex, params.suppress_regex_search)
         self.grammar_penalty = params.grammar_penalty
-        never = {vocab.not_, vocab.sot, vocab.nosp, vocab.translate, vocab.transcribe, vocab.prev}
-        if not params.tdrz_enable:
-            never.add(vocab.solm)
-        never.update(range(vocab.sot + 1, min(vocab.sot + 1 + N_LANGUAGE_TOKENS, vocab.n_vocab)))
+        # Of what lies between text and timestamps, only the mark of a speaker's turn is ever said.
+        never = {*range(vocab.eot + 1, vocab.beg), *vocab.unused, *listed} - {vocab.eot}
+        if params.tdrz_enable:
+            never.discard(vocab.solm)
         self.always = ids_of(sorted(never), &self.n_always)
+        self.first_listed = ids_of(sorted(listed_first) if params.suppress_blank else [], &self.n_first_listed)
         self.non_speech = ids_of(non_speech_tokens(vocab) if params.suppress_nst else [], &self.n_non_speech)
 
     def __dealloc__(self):
         free(self.always)
+        free(self.first_listed)
         free(self.non_speech)
+
+    cdef void _no_words(self, float * row, int last) noexcept nogil:
+        """Forbid the tokens before `last`, and those behind the timestamps."""
+        cdef int i
+        for i in range(last):
+            row[i] = -INFINITY
+        for i in range(self.end, self.n_vocab):
+            row[i] = -INFINITY
 
     cdef void _suppress_before(self, Decoder decoder, float * row) noexcept nogil:
         """What the model must never say, or not here: the rules in front of the caller's filter."""
@@ -121,14 +159,15 @@ cdef class LogitRules:
             row[self.eot] = -INFINITY
             if self.blank >= 0:
                 row[self.blank] = -INFINITY
+            for i in range(self.n_first_listed):
+                row[self.first_listed[i]] = -INFINITY
         for i in range(self.n_always):
             row[self.always[i]] = -INFINITY
         if self.no_timestamps:
-            for i in range(self.beg, self.n_vocab):
+            for i in range(self.beg, self.end):
                 row[i] = -INFINITY
         elif self.max_tokens > 0 and not self.single_segment and n >= self.max_tokens:
-            for i in range(self.eot):
-                row[i] = -INFINITY      # the window ends here: only a timestamp or the end may follow
+            self._no_words(row, self.eot)      # the window ends here: only a timestamp or the end may follow
 
     cdef int _filter(self, Decoder decoder, float * row) except -1:
         """Let the caller change the row. It gets a copy, which it may keep."""
@@ -148,28 +187,27 @@ cdef class LogitRules:
         for i in range(self.n_non_speech):
             row[self.non_speech[i]] = -INFINITY
         # Timestamps come in pairs, except right before the end.
-        last = n > 0 and decoder.tokens[n - 1].id >= self.beg
-        penultimate = n < 2 or decoder.tokens[n - 2].id >= self.beg
+        last = n > 0 and self.vocab.is_time(decoder.tokens[n - 1].id)
+        penultimate = n < 2 or self.vocab.is_time(decoder.tokens[n - 2].id)
         if last and penultimate:
-            for i in range(self.beg, self.n_vocab):
+            for i in range(self.beg, self.end):
                 row[i] = -INFINITY
         elif last:
-            for i in range(self.eot):
-                row[i] = -INFINITY
+            self._no_words(row, self.eot)
         if n == 0 and self.max_initial >= 0:
-            for i in range(self.max_initial + 1, self.n_vocab):
+            for i in range(self.max_initial + 1, self.end):
                 row[i] = -INFINITY
         if decoder.has_ts:
-            limit = min(self.beg + decoder.seek_delta // 2, self.n_vocab)
+            limit = min(self.beg + decoder.seek_delta // 2, self.end)
             for i in range(self.beg, limit):
                 row[i] = -INFINITY      # time does not go back
 
     cdef void _look(self, Decoder decoder, float * row) noexcept nogil:
         """Look over the row once. Where nothing may be said any more, the text ends."""
-        scan(row, self.n_vocab, self.beg, &decoder.found)
+        scan(row, self.n_vocab, self.beg, self.end, &decoder.found)
         if decoder.found.top == -INFINITY:
             row[self.eot] = 0.0
-            scan(row, self.n_vocab, self.beg, &decoder.found)
+            scan(row, self.n_vocab, self.beg, self.end, &decoder.found)
         decoder.log_z = decoder.found.top + log(decoder.found.total)
 
     cdef bint _time_wins(self, const wx_scan * found) noexcept nogil:
@@ -195,8 +233,7 @@ cdef class LogitRules:
             time_wins = self._time_wins(&decoder.found)
             if time_wins:
                 decoder.found.arg = decoder.found.time_arg
-                for i in range(self.beg):
-                    row[i] = -INFINITY
+                self._no_words(row, self.beg)
         if decoder.grammar is not None and not time_wins:
             (<GrammarState>decoder.grammar).penalise(row, self.grammar_penalty)
             self._look(decoder, row)
@@ -221,7 +258,7 @@ cdef class LogitRules:
         token.id = id
         token.plog = <float>(decoder.logits[id] - decoder.log_z)
         token.p = <float>exp(token.plog)
-        if id >= self.beg:
+        if self.beg <= id < self.end:
             token.tid = id
             token.pt = token.p
 

@@ -13,6 +13,7 @@ from whispyx._core.kernels cimport (
     wx_model,
     wx_norm,
 )
+from whispyx._core.vocab cimport Vocab
 
 
 cdef str EMBEDDING
@@ -54,4 +55,4 @@ cdef class Packed:
     cdef int _take_embedding(self, int type, size_t n) except -1
     cdef size_t n_bytes(self) noexcept
     @staticmethod
-    cdef Packed create(HParams hp, str compute, bint with_encoder, bint may_map)
+    cdef Packed create(HParams hp, Vocab vocab, str compute, bint with_encoder, bint may_map)

@@ -59,7 +59,7 @@ cdef class Packed:
     """Packed weights. Read-only once every tensor has been taken."""
 
     @staticmethod
-    cdef Packed create(HParams hp, str compute, bint with_encoder, bint may_map):
+    cdef Packed create(HParams hp, Vocab vocab, str compute, bint with_encoder, bint may_map):
         cdef Packed self = Packed.__new__(Packed)
         cdef int s = hp.n_text_state, i
         self.table = table()
@@ -80,6 +80,7 @@ cdef class Packed:
         self.model.n_audio_head, self.model.n_audio_layer = hp.n_audio_head, hp.n_audio_layer
         self.model.n_text_ctx, self.model.n_text_head = hp.n_text_ctx, hp.n_text_head
         self.model.n_text_layer, self.model.n_vocab = hp.n_text_layer, hp.n_vocab
+        self.model.beg, self.model.end = vocab.beg, vocab.end
         self.model.cross_type, self.model.score_type = self.types["cross"], self.types["scores"]
         if with_encoder:
             self.model.encoder = self.encoder

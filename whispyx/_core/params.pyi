@@ -54,6 +54,7 @@ class FullParams:
     detect_language: bool
     suppress_blank: bool
     suppress_nst: bool
+    suppress_listed: bool
     temperature: float
     max_initial_ts: float
     length_penalty: float

@@ -186,7 +186,7 @@ class VadParams:
 
 
 # name: (default, check). Names, defaults and meanings are those of whisper_full_params (greedy), nested structs flat.
-# Of our own: seed, suppress_regex_search, dtw, word_timestamps, reference_sampling.
+# Of our own: seed, suppress_regex_search, suppress_listed, dtw, word_timestamps, reference_sampling.
 FIELDS = {
     "strategy": ("greedy", _choice("greedy", "beam_search")),
     "n_threads": (None, _integer(1, 512)),
@@ -218,6 +218,7 @@ FIELDS = {
     "detect_language": (False, _flag),
     "suppress_blank": (True, _flag),
     "suppress_nst": (False, _flag),
+    "suppress_listed": (False, _flag),  # the tokens that the model's own files list; whisper.cpp's list none
     "temperature": (0.0, _real(0.0, 100.0)),
     "max_initial_ts": (1.0, _real(-1.0, 1e6)),
     "length_penalty": (-1.0, _real(-1e6, 1e6)),

@@ -19,7 +19,7 @@ cdef WindowData window_of(Decoder best, Vocab vocab, int seek, int seek_end, flo
     out.avg_logprob, out.entropy = <float>best.avg_logprobs, <float>best.entropy
     if silent:
         out.verdict = "no_speech"
-    elif best.looped or repeats(best, vocab.eot) > LOOP_REPEATS:
+    elif best.looped or repeats(best, vocab) > LOOP_REPEATS:
         out.verdict = "loop"
     else:
         out.verdict = "failed" if best.failed else "speech"

@@ -31,6 +31,7 @@ from whispyx._core.segments cimport cut, ends_with_single_timestamp
 from whispyx._core.sequence cimport Decoder, EndRules
 from whispyx._core.state cimport Clocks, State
 
+from whispyx._core.align.heads import preset_for, resolve
 from whispyx._core.params import temperatures
 from whispyx._core.prompt import start as start_history, task_tokens
 from whispyx._core.vad.prepass import find_speech
@@ -55,6 +56,17 @@ FAILED_IN = {<int>VAD: -1, <int>MEL: -2, <int>LANGUAGE: -3, <int>ENCODE: -6, <in
 
 PHASES = ("START", "VAD", "MEL", "LANGUAGE", "SEEK", "ENCODE", "ATTEMPT", "PROMPT", "STEP", "RANK", "EMIT", "ADVANCE",
           "DONE")
+
+
+cdef int choose_heads(Context ctx) except -1:
+    """Make sure that there are heads to align with: the caller's, those of the model's files, those of its shape."""
+    ctx.need_aheads()
+    if not ctx.aheads_chosen:
+        preset, n_top = preset_for(ctx.hparams, ctx.path)
+        ctx.set_aheads(resolve(preset, n_top, None, ctx.hparams))
+    if not ctx.aheads:
+        raise ParamsError("dtw and word_timestamps need alignment heads: give them to the model with set_aheads")
+    return 0
 
 
 cdef class FullRun:
@@ -186,8 +198,8 @@ cdef class FullRun:
         self.attempt.first = self.first
         # One sequence that no decoder uses holds the prompt for the next temperature.
         self.attempt.keeper = KEEPER if len(self.temperatures) > 1 and not self.state.shared else -1
-        if (p.get("dtw") or p.get("word_timestamps")) and not self.ctx.aheads:
-            raise ParamsError("dtw and word_timestamps need alignment heads: give them to the model with set_aheads")
+        if p.get("dtw") or p.get("word_timestamps"):
+            choose_heads(self.ctx)
         if not self.state.shared:
             memset(&self.state.clocks, 0, sizeof(Clocks))
         self.state.audio_ctx = p.get("audio_ctx")
@@ -253,15 +265,17 @@ cdef class FullRun:
         self.no_timestamps = p.get("no_timestamps")
         if p.get("grammar") is not None:
             self.attempt.grammar = (<Grammar>p.get("grammar")).start(self.ctx.vocab)
-        if (self.ctx.hparams.n_text_layer == DISTIL_TEXT_LAYERS and self.ctx.hparams.n_vocab != DISTIL_V3_VOCAB
+        if (self.ctx.hparams.n_text_layer == DISTIL_TEXT_LAYERS and self.ctx.vocab.end != DISTIL_V3_VOCAB
                 and not self.no_timestamps):
             _logger.warning("a first-generation distilled model knows no timestamps: they are switched off")
             self.no_timestamps = True
         self.init = task_tokens(self.ctx.vocab, self.lang, p.get("translate"), self.no_timestamps)
         start_history(self.state.history, self.ctx.vocab, p, self.ctx.hparams.n_text_ctx)
-        self.attempt.rules = LogitRules(self.ctx.vocab, self.ctx.hparams.n_audio_ctx, p, self.no_timestamps)
+        self.attempt.rules = LogitRules(
+            self.ctx.vocab, self.ctx.hparams.n_audio_ctx, p, self.no_timestamps,
+            *((self.ctx.suppress_tokens, self.ctx.begin_suppress_tokens) if p.get("suppress_listed") else ()))
         ends = &self.attempt.ends
-        ends.beg, ends.eot = self.ctx.vocab.beg, self.ctx.vocab.eot
+        ends.beg, ends.end, ends.eot = self.ctx.vocab.beg, self.ctx.vocab.end, self.ctx.vocab.eot
         ends.max_tokens = p.get("max_tokens")
         ends.max_steps = self.ctx.hparams.n_text_ctx // 2 - 4
         ends.seek_end, ends.delta_min = self.seek_end, DELTA_MIN

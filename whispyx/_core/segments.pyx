@@ -45,18 +45,18 @@ cdef list cut(Decoder decoder, Vocab vocab, int seek, int seek_end, int audio_en
     t0 = min(<long long>seek + 2 * (decoder.tokens[0].tid - vocab.beg), <long long>audio_end)
     while i < n:
         token = decoder.tokens[i].id
-        if token < vocab.eot or print_special:
+        if vocab.is_text(token) or print_special:
             text.append(vocab.text(token))
         if tdrz and token == vocab.solm:
             turn = True
-        if token > vocab.beg and not single_segment:
+        if vocab.beg < token < vocab.end and not single_segment:
             t1 = min(<long long>seek + 2 * (decoder.tokens[i].tid - vocab.beg), <long long>audio_end)
             if any(text):
                 found.append(segment(decoder, vocab, first, i, t0, t1, text, turn, no_speech_prob, temperature))
             text = []
             t0 = t1
             # Further timestamps move the start: the next segment begins at the last of them.
-            while i + 1 < n and decoder.tokens[i + 1].id > vocab.beg:
+            while i + 1 < n and vocab.beg < decoder.tokens[i + 1].id < vocab.end:
                 i += 1
                 t0 = min(<long long>seek + 2 * (decoder.tokens[i].tid - vocab.beg), <long long>audio_end)
                 if print_special:
@@ -75,4 +75,5 @@ cdef bint ends_with_single_timestamp(Decoder decoder, Vocab vocab, int max_token
     cdef int n = decoder.n_tokens
     if max_tokens > 0 and not single_segment and n > max_tokens:
         return False
-    return n >= 2 and decoder.tokens[n - 1].id > vocab.beg and decoder.tokens[n - 2].id < vocab.beg
+    return (n >= 2 and vocab.beg < decoder.tokens[n - 1].id < vocab.end
+            and not vocab.is_time(decoder.tokens[n - 2].id))

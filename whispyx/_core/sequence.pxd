@@ -1,5 +1,6 @@
 from whispyx._core.kernels cimport wx_scan
 from whispyx._core.sampling cimport Rng
+from whispyx._core.vocab cimport Vocab
 
 
 cdef struct Token:
@@ -34,11 +35,11 @@ cdef class Decoder:
     cdef void rank(self, float length_penalty, float entropy_thold) noexcept
 
 
-cdef int repeats(Decoder decoder, int eot) noexcept
+cdef int repeats(Decoder decoder, Vocab vocab) noexcept
 
 
 cdef struct EndRules:
-    int beg, eot
+    int beg, end, eot
     int max_tokens
     int max_steps               # tokens a window may have
     int seek, seek_end, delta_min

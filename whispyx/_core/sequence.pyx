@@ -8,6 +8,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
 from whispyx._core.sampling cimport Rng
+from whispyx._core.vocab cimport Vocab
 
 cdef enum:
     FRAMES_PER_WINDOW = 3000
@@ -92,12 +93,12 @@ cdef class Decoder:
             self.failed = self.looped = True
 
 
-cdef int repeats(Decoder decoder, int eot) noexcept:
+cdef int repeats(Decoder decoder, Vocab vocab) noexcept:
     """Return how often in a row a piece of 1 to 16 text tokens is said, the largest count of any piece."""
     cdef int size, start, again, i, n = 0, most = 1
     cdef int text[N_TEXT]
     for i in range(decoder.n_tokens):
-        if decoder.tokens[i].id < eot and n < N_TEXT:
+        if vocab.is_text(decoder.tokens[i].id) and n < N_TEXT:
             text[n] = decoder.tokens[i].id
             n += 1
     for size in range(1, LONGEST_PIECE + 1):
@@ -114,7 +115,7 @@ cdef void advance(Decoder decoder, int i, const EndRules * rules) noexcept:
     """Take note of the i-th token, just appended: timestamps, end of the text, failures."""
     cdef int token = decoder.tokens[i].id, new_delta
     cdef bint near_end
-    if token > rules.beg:
+    if rules.beg < token < rules.end:
         new_delta = 2 * (token - rules.beg)
         if decoder.has_ts and decoder.seek_delta > new_delta and decoder.result_len < i:
             decoder.failed = True       # time went back

@@ -30,7 +30,7 @@ cdef bytes pending_of(Vocab vocab, const Token * tokens, int n_tokens, Utf8 * be
     """Return the first bytes of a character that the text so far ends with, mostly none."""
     cdef bytes tail = b""
     cdef int i, k, fed
-    while n_tokens > 0 and len(tail) < 3 and tokens[n_tokens - 1].id < vocab.eot:
+    while n_tokens > 0 and len(tail) < 3 and vocab.is_text(tokens[n_tokens - 1].id):
         n_tokens -= 1
         tail = vocab.text(tokens[n_tokens].id) + tail
     for k in range(1, min(3, <int>len(tail)) + 1):
@@ -52,7 +52,7 @@ cdef class RegexSuppressor:
     Parameters
     ----------
     vocab
-        The model's vocabulary. Only text tokens (below eot) are ever suppressed.
+        The model's vocabulary. Only text tokens are ever suppressed.
     pattern
         See `whispyx._core.regex`. The empty one suppresses nothing.
     search

@@ -6,6 +6,7 @@ published vocabularies the id of a stored token is its merge rank. whisper.cpp t
 of each word instead, and cuts words by bytes; ids differ where that is not what the model was trained on.
 """
 
+import re
 import unicodedata
 from heapq import heappop, heappush
 
@@ -103,6 +104,22 @@ def tokenize(Vocab vocab not None, text: str) -> list[int]:
     ParamsError
         The text cannot be written as UTF-8, or the vocabulary lacks a byte of it.
     """
+    cdef list ids = []
+    if not vocab.words:
+        return pieces_of(vocab, text)
+    # Words that were added to the vocabulary later stand for themselves wherever they occur, the longest first.
+    added = {vocab.text(i).decode("utf-8", "replace"): i for i in sorted(vocab.words, reverse=True)}
+    pattern = "|".join([re.escape(word) for word in sorted(added, key=len, reverse=True)])
+    for part in re.split(f"({pattern})", text):
+        if part in added:
+            ids.append(added[part])
+        else:
+            ids += pieces_of(vocab, part)
+    return ids
+
+
+cdef list pieces_of(Vocab vocab, str text):
+    """The tokens of a text without added words."""
     cdef list ids = []
     cdef int token
     for word in split_words(text):

@@ -84,7 +84,10 @@ cdef class VocabTrie:
 
 
 cdef VocabTrie trie_of(Vocab vocab):
-    """Return the tree of a vocabulary's text tokens (ids below eot), made at the first call."""
+    """Return the tree of a vocabulary's text tokens, made at the first call."""
     if vocab.trie is None:
-        vocab.trie = VocabTrie([vocab.text(i) for i in range(vocab.eot)])
+        texts = [vocab.text(i) for i in range(vocab.eot)]
+        if vocab.words:
+            texts += [vocab.text(i) if i in vocab.words else b"" for i in range(vocab.eot, vocab.n_stored)]
+        vocab.trie = VocabTrie(texts)
     return vocab.trie

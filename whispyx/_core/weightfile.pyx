@@ -57,6 +57,10 @@ cdef class WeightFile:
         """Return ggml's number of a tensor's type, or of the one that it gets where ggml cannot compute with it."""
         return (<Record>self.records[name]).type
 
+    def stored_type_of(self, str name) -> int:
+        """Return ggml's number of the type that a tensor has in its file."""
+        return (<Record>self.records[name]).stored
+
     def shape_of(self, str name) -> tuple[int, ...]:
         """Return a tensor's shape, the slowest dimension first."""
         return (<Record>self.records[name]).shape[::-1]

@@ -62,7 +62,10 @@ def _set_heads(ctx: whisper_context, params: whisper_context_params) -> None:
     preset = params.dtw_aheads_preset
     try:
         if preset == WHISPER_AHEADS_NONE:
-            raise ParamsError("dtw_token_timestamps is set, but dtw_aheads_preset is WHISPER_AHEADS_NONE")
+            if ctx.core.alignment_heads is None:
+                raise ParamsError("dtw_token_timestamps is set, but dtw_aheads_preset is WHISPER_AHEADS_NONE")
+            ctx.core.set_aheads(ctx.core.alignment_heads)
+            return
         custom = _custom_heads(params.dtw_aheads) if preset == WHISPER_AHEADS_CUSTOM else None
         ctx.core.set_aheads(heads.resolve(int(preset), params.dtw_n_top, custom, ctx.core.hparams))
     except ParamsError as error:

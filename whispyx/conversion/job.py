@@ -19,13 +19,14 @@ from whispyx._core.quantise import dequantise, quantise
 from whispyx._core.vocab import Vocab
 from whispyx._core.weightfile import WeightFile
 from whispyx._files import WholeFile
-from whispyx._weight_types import FILE_TYPES
+from whispyx._weight_types import FILE_TYPES, GGML_TYPES
 from whispyx.errors import ModelFormatError, ParamsError
+from whispyx.languages import CODES
 from whispyx.models.formats.manifest import Manifest, Settings, Vocabulary
 from whispyx.models.formats.opening import open_model
 
 from .report import Report, TensorReport
-from .types import TYPE_NAMES, TYPES, TypeChoice, is_plain
+from .types import TYPES, TypeChoice, is_plain
 
 __all__ = ["convert", "quantize"]
 
@@ -38,6 +39,7 @@ _MAGIC: Final = 0x67676D6C
 _QUANTIZED: Final = 2000  # version 2 of ggml's blocks, times 1000, is added to the number of the file type
 _CHUNK_NUMBERS: Final = 1 << 20
 _COMMON: Final = (51864, 51865, 51866)
+_TYPE_NAMES: Final = {number: name for name, number in GGML_TYPES.items()}
 _SPECIAL: Final = (
     "eot", "sot", "translate", "transcribe", "solm", "prev", "nosp", "not_", "beg", "n_languages", "is_multilingual",
 )  # fmt: skip
@@ -155,8 +157,8 @@ class _Work:
         error = (differences / squares) ** 0.5 if squares else 0.0
         self.reports.append(
             TensorReport(
-                name, tuple(shape), _type_name(before), _type_name(after), self.weights.bytes_of(name),
-                self.n_bytes(name), error, largest,
+                name, tuple(shape), _type_name(self.weights.stored_type_of(name)), _type_name(after),
+                self.weights.bytes_of(name), self.n_bytes(name), error, largest,
             )
         )  # fmt: skip
 
@@ -173,7 +175,7 @@ class _Work:
 
 
 def _type_name(number: int) -> str:
-    return TYPE_NAMES.get(number, f"type {number}")
+    return _TYPE_NAMES.get(number, f"type {number}")
 
 
 def _rounded(
@@ -246,7 +248,7 @@ def _write_gguf(target: Path, work: _Work) -> None:
             format="ggml",
             blobs=[],
             settings=Settings(*(getattr(hp, name) for name in FIELDS[:-1])),
-            vocabulary=Vocabulary(tuple(weights.tokens)),
+            vocabulary=_vocabulary(weights),
             tensors={},
             filters=weights.filters,
         )
@@ -254,3 +256,12 @@ def _write_gguf(target: Path, work: _Work) -> None:
         (name, weights.shape_of(name), work.types[name], lambda name=name: work.blocks(name)) for name in work.names
     ]
     write_gguf(target, manifest, pieces)
+
+
+def _vocabulary(weights: WeightFile) -> Vocabulary:
+    """The vocabulary of a file of whisper.cpp. No unusual number of tokens tells where the special ones are."""
+    hp, vocab, tokens = weights.hparams, weights.vocab, tuple(weights.tokens)
+    if hp.n_vocab in _COMMON:
+        return Vocabulary(tokens)
+    special = {name.rstrip("_"): getattr(vocab, name) for name in _SPECIAL[:9]}
+    return Vocabulary(tokens, special, tuple(CODES[: vocab.n_languages]), bool(vocab.is_multilingual))

@@ -7,7 +7,6 @@
  */
 #include "vector.h"
 
-#define TIMES 1501              /* timestamps: the last tokens of every vocabulary */
 #define MOST 512                /* rows that are computed again at most */
 
 static const float NEAR[] = {8.0f, 6.0f, 4.0f, 2.0f, 1.0f};
@@ -61,9 +60,10 @@ static void part(const wx_model * m, const float * hidden, float * logits, int32
     for (int32_t i = 0; i < count; i++) logits[first + found[i]] = row_times(m, first + found[i], hidden);
 }
 
-/* Text and times apart: where the rules ask for a time, the likeliest one counts, however unlikely it is. */
+/* Text and times apart: where the rules ask for a time, the likeliest one counts, however unlikely it is. So are the
+   tokens behind the times, which may be words or of no use at all. */
 void wx_rescore(const wx_model * m, const float * hidden, float * logits) {
-    int32_t times = m->n_vocab > TIMES ? m->n_vocab - TIMES : 0;
-    part(m, hidden, logits, 0, times);
-    part(m, hidden, logits, times, m->n_vocab);
+    part(m, hidden, logits, 0, m->beg);
+    part(m, hidden, logits, m->beg, m->end);
+    part(m, hidden, logits, m->end, m->n_vocab);
 }

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WX_KERNELS_ABI 3
+#define WX_KERNELS_ABI 4
 #define WX_ALIGN 64             /* of every block of memory that is handed over */
 #define WX_MAX_LAYERS 128
 #define WX_Q8_INPUTS 32         /* that share a scale */
@@ -77,6 +77,7 @@ typedef struct wx_model {
     const wx_decoder_layer * decoder;
     wx_norm d_ln;
     wx_matrix logits;           /* (n_vocab, n_state) */
+    int32_t beg, end;           /* tokens [beg, end) are the timestamps */
 } wx_model;
 
 /* Threads of one operation meet here between its phases. Zeroed once by whoever owns it. */

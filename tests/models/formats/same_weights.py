@@ -25,22 +25,35 @@ HEADS: Final = ((1, 0), (2, 1))
 """Alignment heads that the makers write into formats with a place for them; every model here has them."""
 
 
+PUBLISHED: Final = {51904: 51865, 51868: 51865, 51968: 51866, 51871: 51866, 51872: 51864, 51867: 51864}
+"""Numbers of tokens that are no published model's, and the published vocabulary that each begins with."""
+
+
+def special_of(file: ModelFile) -> Special:
+    """Ids of the special tokens."""
+    return Special.of(PUBLISHED.get(file.settings["n_vocab"], file.settings["n_vocab"]))
+
+
 def special_texts(file: ModelFile) -> list[str]:
     """Texts of the special tokens, from the end of the text on."""
-    n_vocab = file.settings["n_vocab"]
-    special = Special.of(n_vocab)
+    special = special_of(file)
     languages = list(CODES[: special.translate - special.sot - 1])
     names = ["endoftext", "startoftranscript", *languages, "translate", "transcribe", "startoflm", "startofprev"]
-    names += ["nospeech", "notimestamps", *(f"{i * 0.02:.2f}" for i in range(n_vocab - special.beg))]
+    names += ["nospeech", "notimestamps", *(f"{i * 0.02:.2f}" for i in range(1501))]
     texts = [f"<|{name}|>" for name in names]
-    assert len(texts) == n_vocab - special.eot
+    assert len(texts) == special.end - special.eot
     return texts
+
+
+def added_words(file: ModelFile) -> list[str]:
+    """Texts of the tokens behind the timestamps, as far as there are any."""
+    return [token.decode() for token in file.tokens[special_of(file).end :]]
 
 
 def words(file: ModelFile) -> list[str]:
     """The stored tokens in byte-level BPE's letters."""
     letters = byte_letters()
-    eot = Special.of(file.settings["n_vocab"]).eot
+    eot = special_of(file).eot
     return ["".join(letters[byte] for byte in token) for token in file.tokens[:eot]]
 
 
@@ -82,6 +95,8 @@ def huggingface(file: ModelFile, folder: Path, kind: str | None = None) -> Path:
     }  # fmt: skip
     tokens = words(file)
     added = [{"id": len(tokens) + i, "content": text, "special": True} for i, text in enumerate(special_texts(file))]
+    first = len(tokens) + len(added)
+    added += [{"id": first + i, "content": text, "special": False} for i, text in enumerate(added_words(file))]
     vocab = {text: i for i, text in enumerate(tokens)}
     return write(
         folder,
@@ -109,6 +124,7 @@ def openai(file: ModelFile, path: Path, kind: str | None = None) -> Path:
 def gguf(file: ModelFile, path: Path, kind: str | None = None) -> Path:
     """A file in the layout of docs/gguf.md, with the special tokens among the others, as converters write it."""
     s, kinds, n_words = file.settings, kinds_of(file, kind), len(words(file))
+    special, added = special_texts(file), added_words(file)
     settings = {
         "vocab_size": "n_vocab", "encoder.context_length": "n_audio_ctx", "encoder.embedding_length": "n_audio_state",
         "encoder.attention.head_count": "n_audio_head", "encoder.block_count": "n_audio_layer",
@@ -120,8 +136,8 @@ def gguf(file: ModelFile, path: Path, kind: str | None = None) -> Path:
     keys |= {f"whisper.{theirs}": u32(s[ours]) for theirs, ours in settings.items()}
     keys["whisper.alignment_heads"] = numbers(I32, [n for pair in HEADS for n in pair])
     keys["tokenizer.ggml.model"] = string("gpt2")
-    keys["tokenizer.ggml.tokens"] = strings(words(file) + special_texts(file))
-    keys["tokenizer.ggml.token_type"] = numbers(I32, [1] * n_words + [3] * (s["n_vocab"] - n_words))
+    keys["tokenizer.ggml.tokens"] = strings(words(file) + special + added)
+    keys["tokenizer.ggml.token_type"] = numbers(I32, [1] * n_words + [3] * len(special) + [4] * len(added))
     tensors = {
         name: (array.shape[::-1], ENCODINGS[kinds[name]].tensor_type, encode(kinds[name], array))
         for name, array in file.tensors.items()
@@ -149,9 +165,15 @@ def ctranslate2(file: ModelFile, folder: Path, kind: str | None = None) -> Path:
         {
             "model.bin": model.encoded(),
             "config.json": {"alignment_heads": [list(pair) for pair in HEADS]},
-            "vocabulary.json": words(file) + special_texts(file),
+            "vocabulary.json": _all_texts(file),
         },
     )
+
+
+def _all_texts(file: ModelFile) -> list[str]:
+    """A text for every row of the embedding: the converter calls those without one by the names of timestamps."""
+    texts = words(file) + special_texts(file) + added_words(file)
+    return texts + [f"<|{i * 0.02:.2f}|>" for i in range(file.settings["n_vocab"] - len(texts))]
 
 
 def _stacked(file: ModelFile, kind: str | None) -> tuple[dict[str, Array], set[str]]:

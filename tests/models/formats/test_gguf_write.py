@@ -83,6 +83,14 @@ def test_what_is_written_is_read_again(tmp_path: Path, matrices: str) -> None:
             assert tensor.offset % 32 == 0
 
 
+@pytest.mark.parametrize("multilingual", [True, False])
+def test_tokens_that_are_no_text_and_languages_that_are_not_told_stay_so(tmp_path: Path, multilingual: bool) -> None:
+    last = TINY_VOCAB - 1
+    vocabulary = Vocabulary(TOKENS, SPECIAL, ("en", "de"), multilingual, (last - 1, last))
+    with read_gguf(Blob(write_gguf(tmp_path / "m.gguf", a_model(vocabulary=vocabulary), pieces()))) as found:
+        assert found.vocabulary == vocabulary
+
+
 def test_what_a_model_does_not_say_is_not_written(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("filters", "alignment_heads", "suppress_tokens", "begin_suppress_tokens"))
     tokens = tuple(b" %d" % number for number in range(50257))

@@ -124,10 +124,25 @@ def test_words_behind_the_timestamps_are_kept_with_all_before_them(tmp_path: Pat
     assert found.tokens[N_VOCAB:] == ("Grüezi".encode(), b"<|pad|>", "Znüni".encode())
 
 
-def test_padding_behind_the_timestamps_that_is_marked_special_is_no_word(tmp_path: Path) -> None:
+def test_what_is_marked_special_behind_the_timestamps_is_no_word(tmp_path: Path) -> None:
     content = tokenizer()
     content["added_tokens"].append({"id": N_VOCAB, "content": "[PAD]", "special": True})
-    assert read(tmp_path, {"tokenizer.json": content}, N_VOCAB + 1) == Vocabulary(BYTES, SPECIAL, LANGUAGES)
+    found = read(tmp_path, {"tokenizer.json": content}, N_VOCAB + 1)
+    assert found.hidden == (N_VOCAB,) and found.tokens[N_VOCAB:] == (b"[PAD]",)
+    assert (found.tokens[:256], found.special, found.languages) == (BYTES, SPECIAL, LANGUAGES)
+
+
+def test_names_of_further_timestamps_are_padding(tmp_path: Path) -> None:
+    """CTranslate2's converter calls every row without a token so."""
+    contents = {"vocabulary.json": [*byte_letters(), *special_tokens(), "<|0.00|>", "<|30.02|>"]}
+    texts = read_list(Folder(write(tmp_path, contents)), "vocabulary.json")
+    assert make_vocabulary(texts, N_VOCAB + 2) == Vocabulary(BYTES, SPECIAL, LANGUAGES)
+
+
+def test_whether_a_model_is_multilingual_is_told_or_follows_from_where_its_texts_end(tmp_path: Path) -> None:
+    texts = read_texts(Folder(write(tmp_path, slow())))
+    assert texts is not None and make_vocabulary(texts, N_VOCAB).multilingual
+    assert not make_vocabulary(texts, N_VOCAB, multilingual=False).multilingual
 
 
 def test_the_empty_token_before_the_end_of_text_may_be_missing(tmp_path: Path) -> None:

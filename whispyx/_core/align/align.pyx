@@ -136,7 +136,7 @@ cdef int align_window(State state, list segments, int seek, int n_frames, int la
     cdef double * cost = NULL
     for segment in segments:
         for token in segment.tokens:
-            if token.id < vocab.eot:
+            if vocab.is_text(token.id):
                 found.append(token)
                 ids.append(token.id)
     if not state.ctx.aheads:
@@ -149,7 +149,7 @@ cdef int align_window(State state, list segments, int seek, int n_frames, int la
     n_text = min(<int>len(ids), state.hp.n_text_ctx - n_before - 2)
     if n_text < 1 or n_positions < 1:
         if loudness is not None:
-            time_words(segments, vocab.eot, NULL, 0, 1, seek, loudness, 0)
+            time_words(segments, vocab, NULL, 0, 1, seek, loudness, 0)
         return 0
     tokens = [*before, vocab.not_, *ids[:n_text], vocab.eot]
     try:
@@ -160,7 +160,7 @@ cdef int align_window(State state, list segments, int seek, int n_frames, int la
         if window_costs(state, tokens, n_positions, n_positions, cost, n_threads):
             _logger.warning("the alignment heads give no finite numbers, so tokens get no times")
             if loudness is not None:
-                time_words(segments, vocab.eot, NULL, 0, 1, seek, loudness, 0)
+                time_words(segments, vocab, NULL, 0, 1, seek, loudness, 0)
             return 0
         # Row i is the step that wrote token i.
         starts(cost + <size_t>n_before * n_positions, n_text + 1, n_positions, first)
@@ -169,7 +169,7 @@ cdef int align_window(State state, list segments, int seek, int n_frames, int la
             token.t_dtw_start = seek + 2 * first[i]
             token.t_dtw_end = seek + 2 * first[i + 1]
         if loudness is not None:
-            time_words(segments, vocab.eot, cost + <size_t>n_before * n_positions, n_text, n_positions, seek, loudness,
+            time_words(segments, vocab, cost + <size_t>n_before * n_positions, n_text, n_positions, seek, loudness,
                        LAGS.get(state.ctx.aheads, 0))
         if not marks:
             return 0

@@ -7,7 +7,8 @@ cdef class TokenClock:
     cdef const float[::1] energy        # (n_samples,)
     cdef int n_samples
     cdef float thold_pt, thold_ptsum
-    cdef int beg, eot
+    cdef int beg
+    cdef Vocab vocab
     cdef long long t_beg, t_last        # cs: start of the window, end of the last segment
     cdef int tid_last
     cdef int times(self, SegmentData segment) except -1

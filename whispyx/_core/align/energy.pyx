@@ -98,7 +98,7 @@ cdef class TokenClock:
             self.energy = self.samples
             self.n_samples = <int>self.energy.shape[0]
         self.thold_pt, self.thold_ptsum = thold_pt, thold_ptsum
-        self.beg, self.eot = vocab.beg, vocab.eot
+        self.beg, self.vocab = vocab.beg, vocab
         self.t_beg = self.t_last = 0
         self.tid_last = 0
 
@@ -208,7 +208,7 @@ cdef int fit_to_sound(TokenClock clock, list tokens) except -1:
     for j in range(n):
         token = tokens[j]
         after = tokens[j + 1] if j + 1 < n else None
-        if token.id < clock.eot:
+        if clock.vocab.is_text(token.id):
             s0, s1 = sample_of(token.t0, clock.n_samples), sample_of(token.t1, clock.n_samples)
             low, high = max(<int64_t>0, s0 - HALF_WINDOW), min(<int64_t>clock.n_samples, s1 + HALF_WINDOW)
             if low >= high:

@@ -175,7 +175,7 @@ def preset_for(HParams hparams not None, name=None) -> tuple[str, int]:
     if size == "turbo":
         return "large-v3-turbo", -1
     if size == "large":
-        if hparams.n_vocab == 51866:
+        if hparams.n_languages > 99:
             return "large-v3", -1
         return ("large-v1" if "v1" in str(name or "").lower() else "large-v2"), -1
     return (size if hparams.is_multilingual else f"{size}.en"), -1

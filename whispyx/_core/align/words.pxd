@@ -1,4 +1,5 @@
 from whispyx._core.align.fit cimport Loudness
+from whispyx._core.vocab cimport Vocab
 
-cdef int time_words(list segments, int eot, const double * cost, int n_rows, int n_positions, int seek,
+cdef int time_words(list segments, Vocab vocab, const double * cost, int n_rows, int n_positions, int seek,
                     Loudness loudness, int lag) except -1

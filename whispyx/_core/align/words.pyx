@@ -7,6 +7,7 @@ from libc.stdlib cimport free, malloc
 from whispyx._core.align.chars cimport continues, expected_after
 from whispyx._core.align.fit cimport Loudness, fit
 from whispyx._core.results cimport SegmentData, TokenData, WordData
+from whispyx._core.vocab cimport Vocab
 
 # Scripts written without spaces, first and last character of each block.
 _SPACELESS = (
@@ -170,7 +171,7 @@ cdef WordData word_of(SegmentData segment, list places, double t0, double t1):
     return out
 
 
-cdef int time_words(list segments, int eot, const double * cost, int n_rows, int n_positions, int seek,
+cdef int time_words(list segments, Vocab vocab, const double * cost, int n_rows, int n_positions, int seek,
                     Loudness loudness, int lag) except -1:
     """Fill the words of a window's segments. Each lies inside its segment and after the word before.
 
@@ -197,7 +198,7 @@ cdef int time_words(list segments, int eot, const double * cost, int n_rows, int
     cdef long long frame, n_voiced = 0
     cdef double n_letters = 0, pace
     for segment in segments:
-        places = [i for i, token in enumerate(segment.tokens) if token.id < eot]
+        places = [i for i, token in enumerate(segment.tokens) if vocab.is_text(token.id)]
         texts = [(<TokenData>segment.tokens[i]).text for i in places]
         words = group(texts)
         lengths = [letters(b"".join([texts[i] for i in word]).decode("utf-8", "replace")) + HEAD for word in words]

@@ -50,9 +50,9 @@ cpdef list wrap(SegmentData segment, int max_len, bint split_on_word, Vocab voca
     if special:
         text.append(segment.text[:len(segment.text) - len(every)])
     for token in segment.tokens:
-        n_chars += n_code_points(token.text, len(token.text)) if token.id < vocab.eot else 0
+        n_chars += n_code_points(token.text, len(token.text)) if vocab.is_text(token.id) else 0
     for token in segment.tokens:
-        if token.id >= vocab.eot:
+        if not vocab.is_text(token.id):
             tokens.append(token)
             if special:
                 text.append(token.text)

@@ -15,6 +15,7 @@ from .folder import Folder, refuse_other_things
 from .hf_tokenizer import make_vocabulary, published_vocabulary, read_list, read_texts
 from .manifest import GGML_TYPES, Blob, Factors, Manifest, Settings, Tensor, Vocabulary
 from .rules import read_rules
+from .surroundings import read_card
 
 __all__ = ["is_folder", "read_folder"]
 
@@ -85,6 +86,7 @@ def read_folder(path: str | os.PathLike[str]) -> Manifest:
             alignment_heads=rules.alignment_heads,
             suppress_tokens=rules.suppress_tokens,
             begin_suppress_tokens=rules.begin_suppress_tokens,
+            metadata=read_card(folder),
         )
     except BaseException:
         blob.close()

@@ -12,16 +12,18 @@ from .folder import Folder
 from .gguf_container import Container
 from .gguf_names import SPECIAL
 from .gguf_tokens import MAX_TOKENS, bytes_of
-from .hf_tokenizer import Texts, make_vocabulary, read_texts
+from .hf_tokenizer import Texts, is_multilingual, make_vocabulary, read_texts
 from .known_tokens import known_tokens
 from .manifest import Vocabulary
 
-__all__ = ["LANGUAGES", "TOKENS", "TOKEN_COUNT", "WORD_LISTS", "read_vocabulary"]
+__all__ = ["HIDDEN", "LANGUAGES", "MULTILINGUAL", "TOKENS", "TOKEN_COUNT", "WORD_LISTS", "read_vocabulary"]
 
 TOKENS: Final = "tokenizer.ggml.tokens"
 LANGUAGES: Final = "whisper.languages"
 TOKEN_COUNT: Final = "whisper.token_count"
 """Its presence says that `TOKENS` holds what whisper.cpp's files store, and nothing else."""
+MULTILINGUAL: Final = "multilingual"
+HIDDEN: Final = "control_tokens"
 WORD_LISTS: Final = frozenset({TOKENS, LANGUAGES, "general.languages"})
 
 _MAX_BYTES: Final = 4 << 20
@@ -73,7 +75,7 @@ def read_vocabulary(file: Container, keys: Mapping[str, str], n_vocab: int) -> V
     if n_bytes > _MAX_BYTES:
         raise file.error(f"key {TOKENS!r} holds {n_bytes} bytes of text; {_MAX_BYTES} can be meant")
     if TOKEN_COUNT in file.values:
-        return _ours(file, strings, ids, n_vocab)
+        return _ours(file, keys, strings, ids, n_vocab)
     return _of_others(file, strings, ids, n_vocab)
 
 
@@ -81,7 +83,9 @@ def _first(file: Container, keys: Mapping[str, str], names: tuple[str, ...]) -> 
     return next((file.integer(keys[name]) for name in names if name in keys), None)
 
 
-def _ours(file: Container, strings: tuple[bytes, ...], ids: dict[str, int], n_vocab: int) -> Vocabulary:
+def _ours(
+    file: Container, keys: Mapping[str, str], strings: tuple[bytes, ...], ids: dict[str, int], n_vocab: int
+) -> Vocabulary:
     count = file.integer(TOKEN_COUNT)
     if count != len(strings) or not 1 <= count <= n_vocab:
         raise file.error(f"{TOKEN_COUNT} is {count}; {TOKENS} holds {len(strings)}, and the model has {n_vocab} tokens")
@@ -95,7 +99,13 @@ def _ours(file: Container, strings: tuple[bytes, ...], ids: dict[str, int], n_vo
         raise file.error(f"the special tokens {ids} must be distinct, the end of text first and the timestamps last")
     if ids and languages and ids["sot"] + len(languages) >= ids["beg"]:
         raise file.error(f"{LANGUAGES} names {len(languages)} languages, which do not fit between the tokens {ids}")
-    return Vocabulary(bytes_of(strings, f"{file.blob.name}: key {TOKENS!r}"), ids or None, languages)
+    tokens = bytes_of(strings, f"{file.blob.name}: key {TOKENS!r}")
+    if not ids:
+        return Vocabulary(tokens, None, languages)
+    told = file.integer(keys[MULTILINGUAL]) if MULTILINGUAL in keys else None
+    listed = file.numbers(keys[HIDDEN], MAX_TOKENS) if HIDDEN in keys else None
+    hidden = () if listed is None else tuple(int(number) for number in listed if ids["beg"] < number < n_vocab)
+    return Vocabulary(tokens, ids, languages, is_multilingual(ids) if told is None else bool(told), hidden)
 
 
 def _of_others(file: Container, strings: tuple[bytes, ...], ids: dict[str, int], n_vocab: int) -> Vocabulary:

@@ -19,7 +19,7 @@ from ..progress import Progress
 from .gguf_container import ALIGNMENT, ARRAY, BLOCKS, MAGIC, STRING, tensor_bytes
 from .gguf_names import FILTERS, RESERVED, SETTINGS, SPECIAL
 from .gguf_tokens import strings_of
-from .gguf_vocabulary import LANGUAGES, TOKEN_COUNT, TOKENS
+from .gguf_vocabulary import HIDDEN, LANGUAGES, MULTILINGUAL, TOKEN_COUNT, TOKENS
 from .manifest import GGML_TYPES, Manifest, Settings
 
 __all__ = ["Data", "Piece", "write_gguf"]
@@ -193,6 +193,7 @@ def _keys(manifest: Manifest, plans: Sequence[_Plan]) -> Iterator[bytes]:
     if vocabulary.special is not None:
         for name, number in vocabulary.special.items():
             yield _count(f"whisper.{SPECIAL[name][0]}", number)
+        yield _count(f"whisper.{MULTILINGUAL}", int(vocabulary.multilingual))
     if vocabulary.languages is not None:
         yield _texts(LANGUAGES, [code.encode("utf-8", "replace") for code in vocabulary.languages])
     if manifest.alignment_heads is not None:
@@ -201,6 +202,8 @@ def _keys(manifest: Manifest, plans: Sequence[_Plan]) -> Iterator[bytes]:
         yield _integers("whisper.suppress_tokens", manifest.suppress_tokens)
     if manifest.begin_suppress_tokens is not None:
         yield _integers("whisper.begin_suppress_tokens", manifest.begin_suppress_tokens)
+    if vocabulary.hidden:
+        yield _integers(f"whisper.{HIDDEN}", vocabulary.hidden)
     yield _text("tokenizer.ggml.model", "gpt2")
     yield _count(TOKEN_COUNT, len(vocabulary.tokens))
     yield _texts(TOKENS, strings_of(vocabulary.tokens))

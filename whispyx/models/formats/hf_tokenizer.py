@@ -18,7 +18,7 @@ from .folder import Folder, parse_document
 from .known_tokens import known_tokens
 from .manifest import Vocabulary
 
-__all__ = ["Texts", "make_vocabulary", "published_vocabulary", "read_list", "read_texts"]
+__all__ = ["Texts", "is_multilingual", "make_vocabulary", "published_vocabulary", "read_list", "read_texts"]
 
 log = logging.getLogger("whispyx.models.formats")
 
@@ -43,6 +43,7 @@ _SPECIAL: Final = {
 _LANGUAGE: Final = re.compile(r"<\|([a-z]{2,3})\|>")
 _RENAMED: Final = {"iw": "he", "jv": "jw"}
 """Codes of the same languages, older or newer than those of Whisper's list."""
+_TIMESTAMP: Final = re.compile(r"<\|[0-9]+\.[0-9]{2}\|>")
 _STANDARD_SIZES: Final = (51864, 51865, 51866)
 
 
@@ -183,7 +184,9 @@ def published_vocabulary(n_vocab: int, name: str) -> Vocabulary | None:
     return Vocabulary(tokens)
 
 
-def make_vocabulary(texts: Texts, n_vocab: int, hints: Mapping[str, int] | None = None) -> Vocabulary:
+def make_vocabulary(
+    texts: Texts, n_vocab: int, hints: Mapping[str, int] | None = None, multilingual: bool | None = None
+) -> Vocabulary:
     """Make the vocabulary of a model of `n_vocab` tokens.
 
     Parameters
@@ -193,11 +196,13 @@ def make_vocabulary(texts: Texts, n_vocab: int, hints: Mapping[str, int] | None 
     n_vocab : int
     hints : mapping, optional
         Ids of special and language tokens that other files name; what `texts` says comes first.
+    multilingual : bool, optional
+        Whether the model is told the language; None: unless its texts end where those of English-only models do.
 
     Returns
     -------
     Vocabulary
-        `tokens` are the texts before the end-of-text token. Where words were added behind the timestamps, it goes on
+        `tokens` are the texts before the end-of-text token. Where tokens were added behind the timestamps, it goes on
         to the last of them, with the special tokens' own texts in between. `special` and `languages` are None for
         vocabularies that name no special token; their number of tokens must be one of Whisper's then.
 
@@ -225,7 +230,16 @@ def make_vocabulary(texts: Texts, n_vocab: int, hints: Mapping[str, int] | None 
     if far:
         log.warning("%s: %s cannot be used: languages must follow <|startoftranscript|>", texts.name, shown(far))
     tokens = _text_tokens(texts, named, special["eot"], n_vocab)
-    return Vocabulary(tokens + _words_behind(texts, named, special), special, tuple(languages))
+    if multilingual is None:
+        multilingual = is_multilingual(special)
+    behind = _behind(texts, named, special)
+    hidden = tuple(sorted(number for number in texts.special if special["beg"] + N_TIMESTAMPS <= number < n_vocab))
+    return Vocabulary(tokens + behind, special, tuple(languages), multilingual, hidden)
+
+
+def is_multilingual(special: Mapping[str, int]) -> bool:
+    """Whether the special tokens are those of a multilingual model: the texts of others are GPT-2's, one token less."""
+    return special["eot"] != _standard(51864)["eot"]
 
 
 def _standard(n_vocab: int) -> dict[str, int]:
@@ -301,21 +315,20 @@ def _text_tokens(texts: Texts, named: Mapping[int, str], n_text: int, n_vocab: i
     return tuple(tokens)
 
 
-def _words_behind(texts: Texts, named: Mapping[int, str], special: Mapping[str, int]) -> tuple[bytes, ...]:
-    """Texts from the end-of-text token to the last word that was added behind the timestamps; mostly none."""
-    words = sorted(
-        number
-        for number, text in named.items()
-        if number > special["eot"] and number not in texts.special and not _is_special(text)
-    )
+def _behind(texts: Texts, named: Mapping[int, str], special: Mapping[str, int]) -> tuple[bytes, ...]:
+    """Texts from the end-of-text token to the last one that was added behind the timestamps; mostly none."""
     end = special["beg"] + N_TIMESTAMPS
-    if words and words[0] < end:
-        raise ModelFormatError(
-            f"{texts.name}: token {words[0]} ({shown(named[words[0]])}) is text and lies among the special tokens"
-        )
-    if not words:
+    for number in sorted(number for number in named if special["eot"] < number < end):
+        if number not in texts.special and not _is_special(named[number]):
+            raise ModelFormatError(
+                f"{texts.name}: token {number} ({shown(named[number])}) is text and lies among the special tokens"
+            )
+    # CTranslate2's converter calls rows that only fill the embedding up by the names of further timestamps.
+    behind = {number: text for number, text in named.items() if number < end or not _TIMESTAMP.fullmatch(text)}
+    last = max(behind, default=0)
+    if last < end:
         return ()
-    return tuple(_encoded(texts, number, named.get(number, "")) for number in range(special["eot"], words[-1] + 1))
+    return tuple(_encoded(texts, number, behind.get(number, "")) for number in range(special["eot"], last + 1))
 
 
 def _encoded(texts: Texts, number: int, text: str) -> bytes:

@@ -203,7 +203,7 @@ def _torch_entries(blob: Blob) -> dict[str, safetensors.Entry]:
 def _vocabulary(folder: Folder, settings: Settings, rules: Rules) -> Vocabulary:
     texts = read_texts(folder)
     if texts is not None:
-        return make_vocabulary(texts, settings.n_vocab, rules.hints)
+        return make_vocabulary(texts, settings.n_vocab, rules.hints, rules.multilingual)
     published = published_vocabulary(settings.n_vocab, folder.path)
     if published is None:
         raise ModelNotFoundError(
@@ -269,6 +269,8 @@ def _rules(folder: Folder, config: Document, settings: Settings) -> Rules:
     """What to suppress, where times come from; older folders have that in config.json."""
     generation = folder.document("generation_config.json") or config
     rules = read_rules(generation, settings, ("suppress_tokens", "begin_suppress_tokens"))
+    if "is_multilingual" in generation.content:
+        rules.multilingual = generation.flag("is_multilingual", True)
     for key, text in (
         ("eos_token_id", "<|endoftext|>"),
         ("decoder_start_token_id", "<|startoftranscript|>"),

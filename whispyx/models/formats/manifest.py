@@ -149,11 +149,18 @@ class Vocabulary:
     `special` holds the ids of eot, sot, translate, transcribe, solm, prev, nosp, not, beg where a file names them;
     None: they follow from the number of tokens, as in whisper.cpp. Likewise `languages`: code of each language token,
     in the order of their ids, which follow sot.
+
+    Ids behind the 1501 timestamps that `tokens` reaches are words of the model's own; `hidden` are those of them that
+    the model may write and that are no text. Ids without bytes only fill the embedding up.
     """
 
     tokens: tuple[bytes, ...]
     special: dict[str, int] | None = None
     languages: tuple[str, ...] | None = None
+    multilingual: bool = True
+    """Where `special` is there: whether the model is told the language. English-only models have language tokens too,
+    and are not."""
+    hidden: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ class Rules:
     alignment_heads: tuple[tuple[int, int], ...] | None = None
     suppress_tokens: tuple[int, ...] | None = None
     begin_suppress_tokens: tuple[int, ...] | None = None
+    multilingual: bool | None = None
     hints: dict[str, int] = field(default_factory=dict)
     """Ids by the text of special and language tokens."""
 
