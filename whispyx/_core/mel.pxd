@@ -1,8 +1,13 @@
+from whispyx._core.kernels cimport wx_kernels
+
+
 cdef class Filters:
     cdef readonly int n_mels, n_fft
     cdef float[:, ::1] weights        # (n_mels, n_fft)
     # Each band weighs a short run of bins; the rest of its row is zero.
     cdef int[::1] first, last
+    cdef const wx_kernels * table     # those that there were when a model was loaded, or NULL
+
 
 cdef class MelSpectrogram:
     cdef float[:, ::1] data           # (n_mels, n_stored)

@@ -180,7 +180,7 @@ cdef bint kernel_frames(const float * x, long long n, Filters filters, float[:, 
     cdef long long start, at, inside
     cdef float * piece
     cdef float * bands
-    if table() == NULL:
+    if filters.table == NULL:
         return False
     piece = <float *>malloc(((PIECE - 1) * HOP + N_FFT + PIECE * filters.n_mels) * sizeof(float))
     if piece == NULL:
@@ -196,7 +196,7 @@ cdef bint kernel_frames(const float * x, long long n, Filters filters, float[:, 
         else:
             for at in range(inside):
                 piece[at] = padded(x, n, start + at)
-        table().mel(piece, 0, count, hann, &filters.weights[0, 0], filters.n_mels, bands)
+        filters.table.mel(piece, 0, count, hann, &filters.weights[0, 0], filters.n_mels, bands)
         for band in range(filters.n_mels):
             memcpy(&out[band, i], bands + band * count, count * sizeof(float))
         i += count
@@ -254,6 +254,7 @@ cdef class Filters:
         cdef int band, k
         if self.n_mels:
             raise StateError("the filters are made already")
+        self.table = table()    # a model's spectrograms must not change while it is open
         import numpy as np      # here and below, not at the top: a model is read meanwhile
 
         array = np.array(weights, dtype=np.float32, order="C", copy=True)
