@@ -100,6 +100,7 @@ sound_values: dict[str, st.SearchStrategy[Any]] = {
             "carry_initial_prompt",
             "detect_language",
             "suppress_blank",
+            "suppress_listed",
             "suppress_nst",
             "word_timestamps",
         ),
