@@ -30,10 +30,10 @@ SHARD_BYTES: Final = 40_000_000  # several files for either model
 
 
 @pytest.fixture(scope="module")
-def worker(lacking: Callable[[str], NoReturn]) -> Iterator[Worker]:
+def worker() -> Iterator[Worker]:
     python = peers.python("openai-whisper")
-    if python is None:
-        lacking("peer openai-whisper is not set up: python tools/peers.py openai-whisper")
+    if python is None:  # gigabytes: nobody must have it
+        pytest.skip("peer openai-whisper is not set up: python tools/peers.py openai-whisper")
     with torch(python) as started:
         yield started
 
