@@ -22,10 +22,11 @@ USABLE = [record.name for record in kernels.records() if record.score]
 
 # Largest share of noise (squared error over squared signal) that a precision may add. f32 differs by the order of sums
 # (and by f16 in the self cache). bf16 keeps 8 significant bits; its encoder rounds the weights and activations of most
-# products to 1/127 of the largest of 64, which is 2.5 times the usual one: 2.5 / 127 / sqrt(12) of it, 3e-5 as a share of
-# noise, for each side of each of some twenty products. (The decoder's weights: of the largest of 32.) int8 rounds to
-# 1/127 of a row's largest. Random weights have no outliers to hide behind, so these are near what the formats cost.
-NOISE = {"f32": 1e-6, "bf16": 1.6e-3, "int8": 4e-3}
+# products to 1/127 of the largest of 64, which is 2.5 times the usual one: 3e-5 as a share of noise (2.5 / 127 squared,
+# over 12), for each side of some twenty products, one after the other. (The decoder's weights: of the largest of 32.)
+# int8 rounds to 1/127 of a row's largest. Random weights have no outliers to hide behind, so these are near what the
+# formats themselves cost.
+NOISE = {"f32": 1e-6, "bf16": 2.5e-3, "int8": 4e-3}
 
 
 @pytest.fixture(params=USABLE or [pytest.param("none", marks=pytest.mark.skip("no kernels for this machine"))])
