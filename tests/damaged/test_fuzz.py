@@ -25,7 +25,7 @@ from tests.damaged.damage import Damage, Field, Original
 from tests.oracle.damage import Layout
 from tests.trials import child
 
-fuzzed = settings(max_examples=500 if child.SLOW else 15, deadline=None, suppress_health_check=list(HealthCheck))
+fuzzed = settings(max_examples=500 if child.ALL else 15, deadline=None, suppress_health_check=list(HealthCheck))
 ODD = [0, 1, 2, 3, 4, 31, 32, 33, 64, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40,
        (1 << 63) - 1, 1 << 63, (1 << 64) - 32, (1 << 64) - 1]  # fmt: skip
 

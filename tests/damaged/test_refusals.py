@@ -36,13 +36,13 @@ def test_some_damaged_copies_are_refused_or_work(reader: str, tmp_path: Path) ->
     assert problems(reader, "small", tmp_path, N_CASES) == {}
 
 
-@child.slow
+@child.slowest
 @pytest.mark.parametrize("reader", CASES)
 def test_all_damaged_copies_are_refused_or_work(reader: str, tmp_path: Path) -> None:
     assert problems(reader, "small", tmp_path, None) == {}
 
 
-@child.slow
+@child.slowest
 @pytest.mark.parametrize("reader", CASES)
 def test_damaged_copies_of_real_weights_are_refused_or_work(reader: str, tmp_path: Path) -> None:
     assert problems(reader, "real", tmp_path, 200) == {}

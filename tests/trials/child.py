@@ -28,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SLOW = os.environ.get("WHISPYX_SLOW_TESTS", "") not in ("", "0")
 slow = pytest.mark.skipif(not SLOW, reason="takes a minute or more: set WHISPYX_SLOW_TESTS=1")
+ALL = os.environ.get("WHISPYX_SLOW_TESTS", "") == "all"
+slowest = pytest.mark.skipif(not ALL, reason="takes many minutes: set WHISPYX_SLOW_TESTS=all")
 
 
 def model(name: str) -> Path:
