@@ -18,7 +18,7 @@ from tools import peers
 from tools.workers import client
 
 LOADS = 6
-COMPUTE = ("auto", "f32", "bf16", "int8", "exact")
+COMPUTE = ("auto", "exact", "f32", "bf16", "mixed", "int8")
 Start = Callable[[], client.Worker]
 
 

@@ -7,17 +7,19 @@ from typing import Any
 
 from bench.engines import OURS
 from bench.machine import Machine
+from whispyx._core.kernels import TYPES
+from whispyx._core.packed import PLANS
 
-TOKEN_BYTES = {
-    "f32": (4, 4, 4),
-    "exact": (2, 2, 2),
-    "bf16": (1 + 2 / 32, 1, 1),
-    "int8": (1 + 2 / 32, 1, 1),
-}
-"""Bytes of a weight of the decoder's layers (8 bits have a scale of 16 per 32), of the logits, of a key or value."""
-ARITHMETIC = {"exact": "f32"}  # what multiplies the stored numbers, where that differs from them
-WITH_8_BITS = {"bf16": ("scores", "up", "down")}
-"""What else a precision multiplies with 8 bits (whispyx/_core/packed.pyx)."""
+BYTES = {"f32": 4.0, "bf16": 2.0, "q8": 1 + 2 / 32, "i8": 1.0}
+"""Of a number of the decoder; "q8" has a scale of 16 bits per 32."""
+MULTIPLIED = {"f32": "f32", "bf16": "bf16", "i8": "int8", "g8": "int8"}
+"""Which of the machine's products the encoder's types go through."""
+
+
+def plan(compute: str) -> dict[str, str] | None:
+    """What types the parts of a model have at a precision of our kernels; None for any other."""
+    found = PLANS.get(compute)
+    return found and {role: TYPES[number] for role, number in found.items()}
 
 
 def encoder_parts(h: Any) -> dict[str, float]:
@@ -43,21 +45,30 @@ def encoder_ops(h: Any) -> float:
 
 def encoder_peak(h: Any, compute: str, peaks: dict[str, float]) -> float | None:
     """Operations per second of a window whose every product runs at the peak of its type; None if one is not known."""
-    kind = ARITHMETIC.get(compute, compute)
     seconds = 0.0
     for part, ops in encoder_parts(h).items():
-        peak = peaks.get("int8" if part in WITH_8_BITS.get(compute, ()) else kind)
+        peak = peaks.get(_multiplied(part, plan(compute)))
         if not peak:
             return None
         seconds += ops / peak
     return encoder_ops(h) / seconds
 
 
+def _multiplied(part: str, types: dict[str, str] | None) -> str:
+    if types is None:  # ggml's operations multiply halves as floats
+        return "f32"
+    kind = types.get(part, types["encoder"])
+    if part == "values" or (part == "scores" and kind != "i8"):  # in full or in bf16, as the matrix before them
+        kind = "f32" if types["encoder"] == "f32" else "bf16"
+    return MULTIPLIED[kind]
+
+
 def token_bytes(h: Any, compute: str) -> float:
     """Bytes that one greedy token reads: weights, and keys and values of the window."""
-    d, (layers, logits, keys) = h.n_text_state, TOKEN_BYTES.get(compute, (2, 2, 2))
+    d, types = h.n_text_state, plan(compute)
+    layers, logits, keys = (BYTES[types[role]] if types else 2.0 for role in ("decoder", "logits", "cross"))
     window = 2 * h.n_audio_ctx * d * h.n_text_layer
-    return float(layers * 14 * d * d * h.n_text_layer + logits * h.n_vocab * d + keys * window)
+    return layers * 14 * d * d * h.n_text_layer + logits * h.n_vocab * d + keys * window
 
 
 def lines(hparams: dict[str, Any], medians: Any, machine: Machine, compute: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Where the time of a transcription goes, stage by stage, for each precision.
 
-python -m bench.stages                             base on jfk.wav: exact (ggml's operations), f32, bf16, int8
+python -m bench.stages                             base on jfk.wav: exact (ggml's operations), and all of ours
 python -m bench.stages --model tiny.en --compute exact auto --rounds 7
 
 Best of the rounds, whole runs: of the round that was the fastest. "rest" is what no stage's clock has seen.
@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.stages", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--model", default="base", help="name or path (default: base)")
     parser.add_argument(
-        "--compute", nargs="+", choices=COMPUTE, help="precisions (default: exact, unless --host, f32, bf16, int8)"
+        "--compute", nargs="+", choices=COMPUTE, help="precisions (default: all but auto, and with --host but exact)"
     )
     parser.add_argument("--host", action="store_true", help="what a token costs beside the decoder's operations")
     parser.add_argument("--threads", type=at_least_one, default=default_threads())
@@ -108,7 +108,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.host and "exact" in (options.compute or ()):
         parser.error("--host is about the decoder's operations of our own kernels: exact has none")
-    options.compute = options.compute or ["exact", "f32", "bf16", "int8"][options.host :]
+    ours = [kind for kind in COMPUTE if kind not in ("auto", "exact")]
+    options.compute = options.compute or (ours if options.host else ["exact", *ours])
     warning = load_warning()
     if warning:
         print(warning, file=sys.stderr)

@@ -78,10 +78,10 @@ class Model:
         What computes the encoder instead of the model, whose own encoder then stays in the file: "openvino" or
         "coreml", also with a device ("openvino:GPU"); the file of such an encoder; or a callable that turns a mel
         spectrogram, float32 (n_mels, 2 * n_ctx), into float32 (n_ctx, n_audio_state). See `whispyx.encoders`.
-    compute : {"auto", "f32", "bf16", "int8", "exact"} or None
-        Precision. "f32", "bf16" and "int8" use our own kernels for the CPU; "exact" uses ggml's operations on the
-        weights as they are in the file, as every GPU does. "auto" is the fastest that recognises the same words
-        (docs/performance.md). None: ``WHISPYX_COMPUTE``, and without it "auto".
+    compute : {"auto", "f32", "bf16", "mixed", "int8", "exact"} or None
+        Precision. "f32", "bf16", "mixed" (bf16 and 8 bits) and "int8" use our own kernels for the CPU; "exact" uses
+        ggml's operations on the weights as they are in the file, as every GPU does. "auto" is the fastest that
+        recognises the same words, today "mixed" (docs/performance.md). None: ``WHISPYX_COMPUTE``, without it "auto".
     progress : callable or None
         Called with (bytes done, bytes in all or None, a word for the work) while the model is fetched and read.
 

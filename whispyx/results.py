@@ -176,7 +176,7 @@ class Transcript:
     devices : tuple of str
         Devices that computed, best first.
     compute : str
-        Precision of the computation: "f32", "bf16" or "int8" with whispyx's own kernels, "exact" without.
+        Precision of the computation: "f32", "bf16", "mixed" or "int8" with whispyx's own kernels, "exact" without.
     timings : Timings
         Where the time went.
     options : TranscribeOptions
@@ -318,7 +318,7 @@ class ModelInfo:
     flash_attn : bool
         Whether attention is computed by the fused kernel.
     compute : str
-        Precision of the computation: "f32", "bf16" or "int8" with whispyx's own kernels, "exact" without.
+        Precision of the computation: "f32", "bf16", "mixed" or "int8" with whispyx's own kernels, "exact" without.
     kernels : str or None
         The library of kernels that computes ("avx512-bf16"); None: ggml's operations.
     encoder : str or None

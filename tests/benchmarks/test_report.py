@@ -9,6 +9,8 @@ import pytest
 from bench import bars, report, roofline
 from bench.engines import OURS, OURS_AVX2, REFERENCE, Run, all_engines
 from bench.machine import Machine, regime
+from whispyx._core.kernels import TYPES
+from whispyx._core.packed import PLANS
 
 
 @pytest.fixture
@@ -82,17 +84,29 @@ def test_operations_and_bytes_of_base_are_those_of_the_literature() -> None:
     assert roofline.encoder_ops(Base) == pytest.approx(96.8e9, rel=0.005)
     assert roofline.token_bytes(Base, "exact") == pytest.approx(117e6, rel=0.02)
     # 22 million weights of 8.5 bits, 27 million of the logits and 9 million keys and values of 8
-    assert roofline.token_bytes(Base, "bf16") == pytest.approx(59e6, rel=0.02)
+    for compute in ("bf16", "mixed", "int8"):
+        assert roofline.token_bytes(Base, compute) == pytest.approx(59e6, rel=0.02)
+    assert roofline.token_bytes(Base, "f32") == pytest.approx(234e6, rel=0.02)
 
 
-def test_a_line_of_the_roofline_says_what_share_is_used(medians: dict[tuple[str, str], dict[str, float]]) -> None:
+def test_a_line_of_the_roofline_says_what_share_is_used(
+    medians: dict[tuple[str, str], dict[str, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = {name: number for number, name in TYPES.items()}
+    types = {**PLANS["bf16"], "scores": number["i8"], "up": number["g8"], "down": number["g8"]}
+    monkeypatch.setitem(PLANS, "mixed", types)
     machine = Machine("a CPU", 2, 2, {"bf16": 1.0e12, "int8": 2.0e12}, "avx512-bf16", 50.0)
-    (line,) = roofline.lines({"base": Base}, medians, machine, "bf16")
+    (line,) = roofline.lines({"base": Base}, medians, machine, "mixed")
     # The perceptron's 37.7 and the scores' 13.8 of 96.8 GFLOP at twice the rate.
     assert "968 GFLOP/s of 1363 (71 %)" in line
     assert "29.6 GB/s of 50 (59 %)" in line
-    (line,) = roofline.lines({"base": Base}, medians, Machine("a CPU", 2, 2, {"bf16": 1.0e12}, "", 50.0), "bf16")
+    (line,) = roofline.lines({"base": Base}, medians, Machine("a CPU", 2, 2, {"bf16": 1.0e12}, "", 50.0), "mixed")
     assert "968 GFLOP/s;" in line  # what 8 bits would give is not known
+    (line,) = roofline.lines({"base": Base}, medians, machine, "bf16")
+    assert "968 GFLOP/s of 1000 (97 %)" in line
+    (line,) = roofline.lines({"base": Base}, medians, machine, "int8")
+    # All but the values' 13.8 and the convolutions' 3.1, which are bf16.
+    assert "968 GFLOP/s of 1702 (57 %)" in line
 
 
 def test_regimes_have_names() -> None:

@@ -21,7 +21,7 @@ from whispyx.plugins import kernels
 
 MODEL = TinyModel(n_vocab=51865, n_text_ctx=64, end_after=20)
 RNG = np.random.default_rng(7)
-COMPUTE = ("exact", *(("f32", "bf16", "int8") if any(record.score for record in kernels.records()) else ()))
+COMPUTE = ("exact", *(("f32", "bf16", "mixed", "int8") if any(record.score for record in kernels.records()) else ()))
 
 
 def record(results: list[Any]) -> list[Any]:

@@ -16,8 +16,10 @@ from tests.core.tiny import pair
 from tests.oracle.tiny_model import TinyModel, speechlike
 from whispyx import Model, ParamsError, Runner
 from whispyx._core import kernels as core
+from whispyx._core import packed
 from whispyx._core.context import Context
 from whispyx.capi import whisper_print_system_info
+from whispyx.cli.parser import make_parser
 from whispyx.errors import BackendAbiError, BackendError, BackendNotFoundError, BackendUnsupportedError
 from whispyx.plugins import kernels
 from whispyx.plugins.abi import KERNELS_ABI
@@ -37,7 +39,7 @@ def _kernels_as_they_were(monkeypatch: pytest.MonkeyPatch):
 
 
 @needs_kernels
-@pytest.mark.parametrize("compute", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("compute", ["f32", "bf16", "mixed", "int8"])
 def test_the_precision_is_told_by_model_info_result_and_runner(compute: str) -> None:
     with Model(PATH, compute=compute) as model:
         assert (model.info.compute, model.info.kernels) == (compute, core.name())
@@ -60,12 +62,27 @@ def test_exact_uses_no_kernels() -> None:
 def test_auto_is_what_no_word_at_all_means(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WHISPYX_COMPUTE", raising=False)
     with Model(PATH) as silent, Model(PATH, compute="auto") as said:
-        assert silent.info.compute == said.info.compute
+        assert silent.info.compute == said.info.compute == "mixed"
         assert silent.info.kernels == core.name() is not None
-    monkeypatch.setenv("WHISPYX_COMPUTE", " BF16 ")
-    with Model(PATH) as by_variable, Model(PATH, compute="f32") as by_argument:
-        assert by_variable.info.compute == "bf16"
-        assert by_argument.info.compute == "f32"
+    for value, meant in ((" BF16 ", "bf16"), ("mixed", "mixed"), ("Auto", "mixed")):
+        monkeypatch.setenv("WHISPYX_COMPUTE", value)
+        with Model(PATH) as by_variable, Model(PATH, compute="f32") as by_argument:
+            assert by_variable.info.compute == meant
+            assert by_argument.info.compute == "f32"
+
+
+def test_the_command_line_takes_every_precision() -> None:
+    for compute in core.COMPUTE:
+        assert make_parser().parse_args(["transcribe", "a.wav", "--compute", compute]).compute == compute
+    assert set(core.COMPUTE) == {"auto", "exact", *packed.PLANS}
+
+
+def test_bf16_keeps_8_bits_out_of_the_encoder_and_mixed_is_another_plan() -> None:
+    """Models by that name had most of their encoder in 8 bits once."""
+    types = {role: core.TYPES[number] for role, number in packed.PLANS["bf16"].items()}
+    encoder = types.keys() - {"decoder", "logits", "cross"}
+    assert {types[role] for role in encoder} == {"bf16"}
+    assert packed.PLANS["mixed"] != packed.PLANS["bf16"]
 
 
 @pytest.mark.parametrize("value", ["fp16", "", "INT8", 8, True])
@@ -95,7 +112,7 @@ def test_kernels_can_be_named(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     path = next(record.path for record in kernels.records() if record.name == name)
     for value in (name, name.upper(), path):
         monkeypatch.setenv(kernels.KERNELS_VARIABLE, value)
-        with Model(PATH, compute="bf16") as model:
+        with Model(PATH, compute="mixed") as model:
             assert model.info.kernels == name
             assert len(model.transcribe(SOUND, "en").segments) >= 0
     assert f"KERNELS : {name} | f32 = f32 | bf16 = " in whisper_print_system_info()

@@ -43,7 +43,7 @@ def results(source: Any, compute: str, **keywords: Any) -> tuple[np.ndarray, np.
         return np.array(state.tensor("encoder")), np.array(state.logits())
 
 
-@pytest.mark.parametrize("compute", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("compute", ["f32", "bf16", "mixed", "int8"])
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_threads_and_sources_do_not_change_a_model(
     recipe: TinyModel, compute: str, monkeypatch: pytest.MonkeyPatch
@@ -60,7 +60,7 @@ def test_threads_and_sources_do_not_change_a_model(
 def test_progress_grows_to_the_size_of_the_file() -> None:
     path = pair(RECIPES["f16"]).path
     told: list[tuple[int, int]] = []
-    with Context.load(str(path), compute="bf16", progress=lambda *what: told.append(what)):
+    with Context.load(str(path), compute="mixed", progress=lambda *what: told.append(what)):
         pass
     size = path.stat().st_size
     assert {total for _, total in told} == {size}
@@ -74,7 +74,7 @@ def test_what_progress_raises_ends_the_reading() -> None:
         raise InterruptedError("enough")
 
     with pytest.raises(InterruptedError, match="enough"):
-        Context.load(str(pair(RECIPES["f16"]).path), compute="bf16", progress=stop)
+        Context.load(str(pair(RECIPES["f16"]).path), compute="mixed", progress=stop)
 
 
 @pytest.mark.parametrize("weight_type", ["q5_1", "q8_0", "f32"])
@@ -89,7 +89,7 @@ def test_an_embedding_takes_two_bytes_a_number_unless_it_is_to_be_exact(weight_t
 
     half = str(pair(recipe_of("f16", n_state=128)).path)
     source = str(pair(recipe).path)
-    for compute in "bf16", "int8":
+    for compute in "bf16", "mixed", "int8":
         assert size(source, compute) == size(half, compute)
     assert size(source, "f32") - size(half, "f32") == 2 * n
 
@@ -97,14 +97,14 @@ def test_an_embedding_takes_two_bytes_a_number_unless_it_is_to_be_exact(weight_t
 def test_an_embedding_that_stays_in_its_file_takes_no_memory() -> None:
     recipe = recipe_of("f16", n_state=128)
     with (
-        Context.load(str(pair(recipe).path), compute="bf16") as mapped,
-        Context.load(str(pair(recipe).path), compute="bf16", mmap=False) as copied,
+        Context.load(str(pair(recipe).path), compute="mixed") as mapped,
+        Context.load(str(pair(recipe).path), compute="mixed", mmap=False) as copied,
     ):
         assert mapped.weight_bytes == copied.weight_bytes
         assert (mapped.mapped_bytes, copied.mapped_bytes) == (2 * recipe.n_vocab * recipe.n_state, 0)
 
 
-@pytest.mark.parametrize("compute", ["bf16", "exact"])
+@pytest.mark.parametrize("compute", ["mixed", "exact"])
 def test_a_file_that_is_written_to_while_it_is_read_is_refused(compute: str, tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(pair(RECIPES["f16"]).path.read_bytes())
@@ -121,7 +121,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_refused(compute: str, tmp
         pass
 
 
-@pytest.mark.parametrize("compute", ["bf16", "exact"])
+@pytest.mark.parametrize("compute", ["mixed", "exact"])
 def test_a_file_that_becomes_shorter_tells_where(compute: str, tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(pair(recipe_of("f16", n_state=512)).path.read_bytes())
@@ -144,12 +144,12 @@ def test_a_network_that_the_kernels_do_not_know_is_computed_by_ggml() -> None:
 
 def test_models_come_through_pipes_and_reluctant_files(tmp_path: Path) -> None:
     path = pair(RECIPES["f16"]).path
-    whole = results(str(path), "bf16")
+    whole = results(str(path), "mixed")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(path.read_bytes()))
     writer.start()
-    for found, expected in zip(results(str(pipe), "bf16"), whole, strict=True):
+    for found, expected in zip(results(str(pipe), "mixed"), whole, strict=True):
         np.testing.assert_array_equal(found, expected)
     writer.join()
 
@@ -164,7 +164,7 @@ def test_models_come_through_pipes_and_reluctant_files(tmp_path: Path) -> None:
                 raise OSError(5, "Input/output error")
             return self.file.read(1 << 20)
 
-    for found, expected in zip(results(Reluctant(False), "bf16"), whole, strict=True):
+    for found, expected in zip(results(Reluctant(False), "mixed"), whole, strict=True):
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(ModelError, match=r"reading slow\.bin failed"):
         Context.load(Reluctant(True))
@@ -182,7 +182,7 @@ def test_ctrl_c_is_heard_between_two_pieces() -> None:
         "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
         "signal.setitimer(signal.ITIMER_REAL, 0.02)\n"
         "try:\n"
-        "    for _ in range(1000): Context.load(sys.argv[1], compute='bf16')\n"
+        "    for _ in range(1000): Context.load(sys.argv[1], compute='mixed')\n"
         "except KeyboardInterrupt:\n"
         "    after = threading.active_count(), len(os.listdir('/proc/self/task'))\n"
         "    print('heard', before == after)\n"

@@ -76,7 +76,7 @@ def mapped(path: Path) -> bool:
 
 
 def computes() -> list[str]:
-    return ["exact", "bf16"] if kernels_name() is not None else ["exact"]
+    return ["exact", "mixed"] if kernels_name() is not None else ["exact"]
 
 
 def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -108,11 +108,11 @@ def test_kernels_leave_the_embedding_in_the_file(
     recipe = TinyModel(n_vocab=51865, n_text_ctx=64, end_after=20, weight_type=weight_type)
     path = tmp_path / "model.bin"
     shutil.copy(pair(recipe).path, path)
-    with Model(path, compute="bf16") as model:
+    with Model(path, compute="mixed") as model:
         assert mapped(path) == (weight_type != "q8_0")  # what must be unpacked is memory of our own
         there = model.transcribe(SOUND, "en")
     monkeypatch.setenv("WHISPYX_MMAP", "0")
-    with Model(path, compute="bf16") as model:
+    with Model(path, compute="mixed") as model:
         copied = model.transcribe(SOUND, "en")
     assert there.text == copied.text != ""
     assert logprobs(there) == logprobs(copied)
@@ -131,7 +131,7 @@ def test_the_embedding_may_begin_at_any_byte(tmp_path: Path) -> None:
         whole[at : at + 4 + size] = (size + more).to_bytes(4, "little") + token
         path = tmp_path / f"model{more}.bin"
         path.write_bytes(whole)
-        with Model(path, compute="bf16") as model:
+        with Model(path, compute="mixed") as model:
             assert mapped(path)
             texts.append([t.id for s in model.transcribe(SOUND, "en").segments for t in s.tokens])
     assert texts[0] == texts[1] != []

@@ -79,7 +79,7 @@ def test_a_file_of_whisper_cpp_is_described(ggml: Path, shape: TinyModel) -> Non
     assert found.alignment_heads is None and found.metadata == {}
 
 
-@pytest.mark.parametrize("compute", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("compute", ["f32", "bf16", "mixed", "int8"])
 def test_what_packed_weights_take_is_near_what_a_loaded_model_says(ggml: Path, compute: Compute) -> None:
     if kernels.name() is None:
         plugins.load()
@@ -221,7 +221,7 @@ def test_the_command_tells_it_to_people_and_to_programs(gguf: Path, capsys: Capt
     assert main(["info", str(gguf), "--hash"]) == 0
     shown = capsys.readouterr().out
     digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
-    for expected in (r"format +gguf", rf"sha256 +{digest}", r"f16: \d+ tensors", r"exact: about", r"auto \(bf16\)"):
+    for expected in (r"format +gguf", rf"sha256 +{digest}", r"f16: \d+ tensors", r"exact: about", r"auto \(mixed\)"):
         assert re.search(expected, shown), expected
     assert main(["info", str(gguf), "--json", "--hash"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -14,7 +14,7 @@ cdef class Context:
     cdef readonly tuple fallbacks     # of Fallback: what became of devices that come first by default
     cdef dict placement_of            # stage -> device -> operation -> count, of the first graph of each stage
     cdef readonly bint flash_attn
-    cdef readonly str compute         # what was chosen: "f32", "bf16", "int8", or "exact" without kernels
+    cdef readonly str compute         # what was chosen: "f32", "bf16", "mixed", "int8", or "exact" without kernels
     cdef readonly double load_ms
     cdef str wanted                   # the precision that was asked for
     cdef bint may_use_kernels, mmap

@@ -14,14 +14,12 @@ import threading
 import whispyx._core.log  # noqa: F401 - routes ggml's lines to logging before the first of them
 from whispyx._core.devices import select
 from whispyx._core.hparams import FIELDS
-from whispyx._core.kernels import COMPUTE
+from whispyx._core.kernels import AUTO, COMPUTE
 from whispyx.errors import (BackendUnsupportedError, ComputeMemoryError, DeviceError, ModelError, ModelFormatError,
                             ParamsError, StateError)
 from whispyx.fallback import Fallback, remember
 
 log = logging.getLogger("whispyx.devices")
-
-AUTO = "bf16"       # what "auto" means where there are kernels; docs/performance.md tells how it was found
 
 
 cdef class Context:
@@ -59,8 +57,8 @@ cdef class Context:
             What computes the encoder instead of the model (`State.set_encoder`), for every state. The encoder's weights
             are then left in the file.
         compute
-            Precision: "f32", "bf16" or "int8" with our own kernels, "exact" for ggml's operations on the weights as
-            they are in the file, "auto" for the fastest that is as good (docs/performance.md).
+            Precision: "f32", "bf16", "mixed" or "int8" with our own kernels, "exact" for ggml's operations on the
+            weights as they are in the file, "auto" for the fastest that is as good (docs/performance.md).
 
         mmap
             Use tensors where they lie in the model's files, if they can be used so, instead of copies. A file that is

@@ -1,7 +1,9 @@
 from typing import Final, Literal, TypeAlias
 
-Compute: TypeAlias = Literal["auto", "f32", "bf16", "int8", "exact"]
+Compute: TypeAlias = Literal["auto", "f32", "bf16", "mixed", "int8", "exact"]
 COMPUTE: Final[tuple[str, ...]]
+AUTO: Final[str]
+TYPES: Final[dict[int, str]]
 
 def use(address: int | None, path: str = "") -> None: ...
 def name() -> str | None: ...

@@ -16,8 +16,14 @@ cdef enum:
 cdef const wx_kernels * _table = NULL
 cdef str _path = ""
 
-COMPUTE = ("auto", "f32", "bf16", "int8", "exact")
+COMPUTE = ("auto", "f32", "bf16", "mixed", "int8", "exact")
 """Precisions that can be asked for: see docs/performance.md."""
+
+AUTO = "mixed"
+"""What "auto" means where there are kernels; docs/performance.md tells how it was found."""
+
+TYPES = {WX_F32: "f32", WX_BF16: "bf16", WX_I8: "i8", WX_Q8: "q8", WX_G8: "g8"}
+"""Names of the types that matrices have in the plans of `packed`, by number."""
 
 
 cdef const wx_kernels * table() noexcept nogil:

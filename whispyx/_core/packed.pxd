@@ -24,7 +24,7 @@ cdef class Packed:
     cdef wx_model model
     cdef wx_encoder_layer * encoder
     cdef wx_decoder_layer * decoder
-    cdef readonly str compute           # "f32", "bf16", "int8"
+    cdef readonly str compute           # "f32", "bf16", "mixed", "int8"
     cdef readonly str kernels           # name of the library
     cdef dict types                     # role -> type of its matrices
     cdef list blocks                    # of Memory

@@ -38,12 +38,14 @@ cdef enum:
 # keys and values have many scales, as have the queries and keys that scores of the encoder's attention are made of, and
 # the logits that matter are computed again. The encoder's matrices bear 8 bits with scales per group of inputs on both
 # sides (all but the projection of attention, for which they save little); with a scale per row, one kind of them is
-# further away than all in bf16.
+# further away than all in bf16. "mixed" is that plan; "bf16" has no more in 8 bits than the decoder, which is nearer to
+# f32 so, and the cross keys and values.
 # Convolutions read the spectrogram, whose small differences 8 bits lose. docs/performance.md has the figures.
 PLANS = {
     "f32": {"encoder": WX_F32, "scores": WX_F32, "conv": WX_F32, "decoder": WX_F32, "logits": WX_F32, "cross": WX_F32},
-    "bf16": {"encoder": WX_BF16, "qkv": WX_G8, "up": WX_G8, "down": WX_G8, "cross_kv": WX_G8, "scores": WX_I8,
-             "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
+    "bf16": {"encoder": WX_BF16, "scores": WX_BF16, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
+    "mixed": {"encoder": WX_BF16, "qkv": WX_G8, "up": WX_G8, "down": WX_G8, "cross_kv": WX_G8, "scores": WX_I8,
+              "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
     "int8": {"encoder": WX_I8, "scores": WX_I8, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
 }
 

@@ -125,7 +125,7 @@ def _backend_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--compute",
-        choices=("auto", "f32", "bf16", "int8", "exact"),
+        choices=("auto", "f32", "bf16", "mixed", "int8", "exact"),
         help="precision; auto unless WHISPYX_COMPUTE says so",
     )
     parser.add_argument("--no-flash-attn", action="store_true", help="compute attention without the fused kernel")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from whispyx._core.align.heads import preset_for
+from whispyx._core.kernels import AUTO
 from whispyx._core.weightfile import WeightFile
 from whispyx.errors import ModelError
 from whispyx.languages import CODES
@@ -26,9 +27,6 @@ from .memory import MemoryNeed, memory_needs
 __all__ = ["FileDescription", "ModelDescription", "TypeCount", "inspect_model"]
 
 Progress = Callable[[int, "int | None", str], None]
-
-AUTO: Final = "bf16"
-"""What compute="auto" means where there are kernels; elsewhere it means "exact"."""
 
 _SIZES: Final = (
     "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer",

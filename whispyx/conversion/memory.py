@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from whispyx._core.description import tensor_bytes
+from whispyx._core.kernels import TYPES as KINDS
 from whispyx._core.kvcache import pad256
+from whispyx._core.packed import PLANS
 
 from .types import TYPES
 
@@ -24,16 +26,10 @@ _GROUP: Final = 64  # inputs that share a scale in "g8"
 _ARENA: Final = 1 << 20  # vectors are placed in blocks of so many bytes
 _EMBEDDING: Final = "decoder.token_embedding.weight"
 
-# Types that the kernels keep matrices in, by precision: whispyx/_core/packed.pyx.
-_PLANS: Final = {
-    "f32": {"encoder": "f32", "conv": "f32", "decoder": "f32", "logits": "f32"},
-    "bf16": {"encoder": "g8", "out": "bf16", "conv": "bf16", "decoder": "q8", "logits": "i8"},
-    "int8": {"encoder": "i8", "conv": "bf16", "decoder": "q8", "logits": "i8"},
-}
-_CROSS_BYTES: Final = {"f32": 4, "bf16": 1, "int8": 1}
+_PLAIN: Final = {"f32": 4, "bf16": 2, "i8": 1}  # bytes of a number, without what rows and groups share
 # Working memory, in windows of the encoder's output (n_audio_ctx x n_audio_state numbers of four bytes): measured with
-# tiny and base, where it is 15.7 to 16.1, 6.2, and 4.3 to 4.4.
-_WINDOWS: Final = {"exact": 16.0, "f32": 6.2, "bf16": 4.4, "int8": 4.4}
+# tiny and base, where it is 15.7 to 16.1, 6.2, 4.6 to 4.7, and 4.3 to 4.4.
+_WINDOWS: Final = {"exact": 16.0, "f32": 6.2, "bf16": 4.7, "mixed": 4.4, "int8": 4.4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ class MemoryNeed:
 
 
 def memory_needs(weights: WeightFile) -> dict[str, MemoryNeed]:
-    """Return what a model needs at each precision: "exact", "f32", "bf16", "int8"."""
+    """Return what a model needs at each precision: "exact", "f32", "bf16", "mixed", "int8"."""
     hp = weights.hparams
     window = 4 * hp.n_audio_ctx * hp.n_audio_state
     row = 2 * hp.n_text_state * hp.n_text_layer  # keys and values of one position, in numbers
@@ -80,10 +76,11 @@ def memory_needs(weights: WeightFile) -> dict[str, MemoryNeed]:
         )
     }
     spectrogram = 4 * hp.n_mels * 2 * hp.n_audio_ctx
-    for compute, plan in _PLANS.items():
+    for compute, numbers in PLANS.items():
+        plan = {role: KINDS[number] for role, number in numbers.items()}
         found[compute] = MemoryNeed(
             _packed_bytes(weights, plan, compute),
-            text + _CROSS_BYTES[compute] * row * hp.n_audio_ctx,
+            text + _PLAIN[plan["cross"]] * row * hp.n_audio_ctx,
             round(_WINDOWS[compute] * window) + window + spectrogram,
         )
     return found
@@ -100,7 +97,7 @@ def _packed_bytes(weights: WeightFile, plan: dict[str, str], compute: str) -> in
     encoder, decoder = plan["encoder"], plan["decoder"]
     total = _matrix(plan["conv"], s, 3 * hp.n_mels) + _matrix(plan["conv"], s, 3 * s)
     total += hp.n_audio_layer * _layer(encoder, s, plan)
-    total += _matrix(encoder, 2 * s * hp.n_text_layer, s)  # keys and values of the sound, all layers
+    total += _matrix(plan.get("cross_kv", encoder), 2 * s * hp.n_text_layer, s)  # of the sound, for all layers
     total += hp.n_text_layer * (_layer(decoder, s, {}) + 2 * _matrix(decoder, s, s))
     total += _matrix(plan["logits"], hp.n_vocab, s) + _embedding_bytes(weights, compute)
     vectors = sum(
@@ -125,7 +122,7 @@ def _matrix(kind: str, n_out: int, n_in: int) -> int:
         return rows * (-(-n_in // 4) * 4 + _ROW_EXTRA)
     if kind == "g8":
         return rows * (-(-n_in // 4) * 4 + -(-n_in // _GROUP) * _ROW_EXTRA)
-    return rows * n_in * (4 if kind == "f32" else 2)
+    return rows * n_in * _PLAIN[kind]
 
 
 def _embedding_bytes(weights: WeightFile, compute: str) -> int:

@@ -120,7 +120,7 @@ def verify(
         What `whispyx.audio.load` reads.
     language : str or None
         Short code or English name. None: each model detects it; probabilities are asked in that of the first.
-    compute : {"auto", "f32", "bf16", "int8", "exact"} or None
+    compute : {"auto", "f32", "bf16", "mixed", "int8", "exact"} or None
         As for `Model`, for models that are opened here. Only "exact" computes with the weights as they are in the
         file.
     progress : callable or None

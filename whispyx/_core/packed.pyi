@@ -1,0 +1,3 @@
+from typing import Final
+
+PLANS: Final[dict[str, dict[str, int]]]
