@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .damage import Damage, Field, Original
+from .walk import Place, Walk, listed
 
 VALUES: Final = (
     *(None, True, -1, 0, 1, 7, 2**31 - 1, 2**31, 2**63, 10**30, 1.5, 1e300),
@@ -105,21 +106,20 @@ def shapes(shape: list[int]) -> list[Any]:
     return [value for value in odd if value != shape]
 
 
-class Variables:
+class Variables(Walk):
     """Where the fields of a model.bin lie."""
 
     def __init__(self, whole: Original) -> None:
-        self.whole, self.at = whole, 0
-        self.fields: list[Field] = []
-        self.variables: list[tuple[str, int, int]] = []
+        super().__init__(whole)
+        self.variables: list[Place] = []
         self.take("version", 4)
-        self.text("the kind")
+        self.text("the kind", 2)
         self.take("revision", 4)
-        self.count = self.at
         n = self.take("number of variables", 4)
+        self.count = self.fields[-1]
         for i in range(n):
             start, first = self.at, len(self.fields)
-            name = self.text("a variable").decode()
+            name = self.text("a variable", 2)[:-1].decode()
             for axis in range(self.take(f"dimensions of {name}", 1)):
                 self.take(f"dimension {axis} of {name}", 4)
             self.take(f"type of {name}", 1)
@@ -130,20 +130,9 @@ class Variables:
                 del self.fields[first:]
         self.aliases = self.at
         for _ in range(self.take("number of aliases", 4)):
-            self.text("an alias")
-            self.text("what an alias stands for")
+            self.text("an alias", 2)
+            self.text("what an alias stands for", 2)
         assert self.at == whole.size
-
-    def take(self, what: str, size: int) -> int:
-        field = Field(what, self.at, size)
-        self.fields.append(field)
-        self.at += size
-        return self.whole.number(field)
-
-    def text(self, what: str) -> bytes:
-        length = self.take(f"length of {what}", 2)
-        self.at += length
-        return self.whole.data[self.at - length : self.at - 1]
 
 
 def ctranslate2(folder: Path) -> Iterator[Damage]:
@@ -158,15 +147,7 @@ def ctranslate2(folder: Path) -> Iterator[Damage]:
     for length in sorted(at | {start + 7 for _, start, _ in some} | {end - 1 for _, _, end in some}):
         yield whole.cut(length)
     yield from whole.numbers(walk.fields)
-    n = whole.number(Field("", walk.count, 4))
-    after = walk.count + 4
-    for name, start, end in some:
-        less, more = struct.pack("<I", n - 1), struct.pack("<I", n + 1)
-        yield whole.made(f"without {name}", [(0, walk.count), less, (after, start), (end, whole.size)])
-        again = [(0, walk.count), more, (after, end), (start, end), (end, whole.size)]
-        yield whole.made(f"{name} twice", again, "refused")
-        yield whole.put(f"{name} under another name", {start + 2: b"X"})
-        yield whole.put(f"{name}: a name that is not text", {start + 2: b"\xff"})
+    yield from listed(whole, walk.count, some, 2, "either", "refused")
     yield whole.made("100 bytes too many", [(0, whole.size), bytes(100)])
     heads = [(start, start + len(name) + 20) for name, start, _ in walk.variables]
     yield from whole.flipped([(0, 22), (walk.aliases, whole.size), *heads], 90)

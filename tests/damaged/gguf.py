@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from .damage import Damage, Field, Original
+from .walk import Place, Walk, listed
 
 SIZES: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 STRING, ARRAY = 8, 9
 
 
-class Walk:
+class Header(Walk):
     """Where keys, tensors and their fields lie, read after the specification."""
 
     def __init__(self, whole: Original) -> None:
-        self.whole, self.at = whole, 4
-        self.fields: list[Field] = []
-        self.keys: list[tuple[str, int, int]] = []
-        self.tensors: list[tuple[str, int, int]] = []
+        super().__init__(whole, 4)
+        self.keys: list[Place] = []
+        self.tensors: list[Place] = []
         self.take("version", 4)
         n_tensors, n_keys = self.take("number of tensors", 8), self.take("number of keys", 8)
         for _ in range(n_keys):
             start = self.at
-            name = self.text("a key").decode()
+            name = self.text("the name of a key", 8).decode()
             self.value(name, self.take(f"type of {name}", 4))
             self.keys.append((name, start, self.at))
         for i in range(n_tensors):
             start, first = self.at, len(self.fields)
-            name = self.text("a tensor").decode()
+            name = self.text("the name of a tensor", 8).decode()
             for axis in range(self.take(f"dimensions of {name}", 4)):
                 self.take(f"dimension {axis} of {name}", 8)
             self.take(f"type of {name}", 4)
@@ -40,21 +39,9 @@ class Walk:
                 del self.fields[first:]  # there are enough others
         self.end = self.at
 
-    def take(self, what: str, size: int) -> int:
-        field = Field(what, self.at, size)
-        self.fields.append(field)
-        self.at += size
-        return self.whole.number(field)
-
-    def text(self, what: str) -> bytes:
-        length = self.take(f"length of the name of {what}", 8)
-        self.at += length
-        return self.whole.data[self.at - length : self.at]
-
     def value(self, name: str, kind: int) -> None:
         if kind == STRING:
-            length = self.take(f"length of {name}", 8)
-            self.at += length
+            self.text(name, 8)
         elif kind == ARRAY:
             item = self.take(f"type of the items of {name}", 4)
             count = self.take(f"number of items of {name}", 8)
@@ -72,25 +59,15 @@ class Walk:
 
 def cases(path: Path) -> Iterator[Damage]:
     whole = Original(path)
-    walk = Walk(whole)
+    walk = Header(whole)
     yield from whole.swapped()
     at = {0, 1, 3, 4, 8, 16, 23, 24, walk.end - 1, walk.end, walk.end + 1, whole.size // 2, whole.size - 1}
     at |= {start + 4 for _, start, _ in (*walk.keys, *walk.tensors[:: max(1, len(walk.tensors) // 4)])}
     for length in sorted(at - {0}):
         yield whole.cut(length)
     yield from whole.numbers(walk.fields)
-    n_tensors, n_keys = (whole.number(Field("", offset, 8)) for offset in (8, 16))
-    for name, start, end in walk.keys:
-        less, more = struct.pack("<Q", n_keys - 1), struct.pack("<Q", n_keys + 1)
-        yield whole.made(f"without {name}", [(0, 16), less, (24, start), (end, whole.size)])
-        yield whole.made(f"{name} twice", [(0, 16), more, (24, end), (start, end), (end, whole.size)])
-        yield whole.put(f"{name} under another name", {start + 8: b"X"})
-        yield whole.put(f"{name}: a name that is not text", {start + 8: b"\xff"})
-    for name, start, end in [*walk.tensors[:: max(1, len(walk.tensors) // 6)], walk.tensors[-1]]:
-        less, more = struct.pack("<Q", n_tensors - 1), struct.pack("<Q", n_tensors + 1)
-        yield whole.made(f"without {name}", [(0, 8), less, (16, start), (end, whole.size)], "refused")
-        yield whole.made(f"{name} twice", [(0, 8), more, (16, end), (start, end), (end, whole.size)], "refused")
-        yield whole.put(f"{name} under another name", {start + 8: b"X"}, "refused")
-        yield whole.put(f"{name}: a name that is not text", {start + 8: b"\xff"}, "refused")
+    yield from listed(whole, Field("keys", 16, 8), walk.keys, 8, "either", "either")
+    some = [*walk.tensors[:: max(1, len(walk.tensors) // 6)], walk.tensors[-1]]
+    yield from listed(whole, Field("tensors", 8, 8), some, 8, "refused", "refused")
     yield whole.made("100 bytes too many", [(0, whole.size), bytes(100)])
     yield from whole.flipped([(4, walk.end), *((start, end) for _, start, end in walk.tensors)], 120)

@@ -57,14 +57,15 @@ def silero_structure(whole: Original) -> Structure:
 
 
 def gguf_structure(whole: Original) -> Structure:
-    walk = gguf.Walk(whole)
+    walk = gguf.Header(whole)
     edges = [start for _, start, _ in (*walk.keys, *walk.tensors)]
     return Structure(whole, tuple(walk.fields), (*edges, walk.end))
 
 
 def variables_structure(whole: Original) -> Structure:
     walk = folders.Variables(whole)
-    return Structure(whole, tuple(walk.fields), (walk.count, *(start for _, start, _ in walk.variables), walk.aliases))
+    starts = [start for _, start, _ in walk.variables]
+    return Structure(whole, tuple(walk.fields), (walk.count.offset, *starts, walk.aliases))
 
 
 def archive_structure(whole: Original) -> Structure:
