@@ -8,7 +8,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from whispyx.errors import ModelError
 from whispyx.languages import CODES
 from whispyx.models import resolve
 from whispyx.models.cache import sha256_of
-from whispyx.models.formats.manifest import GGML_TYPES, Manifest
+from whispyx.models.formats.manifest import GGML_TYPES, Manifest, Settings
 from whispyx.models.formats.opening import open_model
 
 from .memory import MemoryNeed, memory_needs
@@ -28,10 +28,7 @@ __all__ = ["FileDescription", "ModelDescription", "TypeCount", "inspect_model"]
 
 Progress = Callable[[int, "int | None", str], None]
 
-_SIZES: Final = (
-    "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer",
-    "n_text_ctx", "n_text_state", "n_text_head", "n_text_layer", "n_mels",
-)  # fmt: skip
+_SIZES: Final = tuple(size.name for size in fields(Settings))
 _SPECIAL: Final = ("eot", "sot", "translate", "transcribe", "solm", "prev", "nosp", "not_", "beg")
 _TYPE_NAMES: Final = {number: name for name, number in GGML_TYPES.items()}
 # What a folder of a model has beside the weights.
@@ -62,11 +59,13 @@ class TypeCount:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelDescription:
+class ModelDescription(Settings):
     """What a model is.
 
     Attributes
     ----------
+    n_vocab ... n_mels : int
+        The sizes in its header, under their usual names.
     name : str
         Name or path as it was asked for.
     path : str or None
@@ -81,8 +80,6 @@ class ModelDescription:
         Type of most matrices once they are loaded with compute="exact".
     multilingual, languages
         Whether it knows other languages than English; the codes of all that it knows.
-    n_vocab ... n_mels : int
-        The sizes in its header, under their usual names.
     n_tokens : int
         Tokens whose texts the file has; the others follow from the rules of Whisper.
     special : dict of str to int
@@ -111,16 +108,6 @@ class ModelDescription:
     ftype: str
     multilingual: bool
     languages: tuple[str, ...]
-    n_vocab: int
-    n_audio_ctx: int
-    n_audio_state: int
-    n_audio_head: int
-    n_audio_layer: int
-    n_text_ctx: int
-    n_text_state: int
-    n_text_head: int
-    n_text_layer: int
-    n_mels: int
     n_tokens: int
     special: dict[str, int]
     types: tuple[TypeCount, ...]
@@ -153,7 +140,8 @@ class ModelDescription:
             name: {part: getattr(need, part) for part in ("weights", "caches", "working", "state", "total")}
             for name, need in self.memory.items()
         }
-        values = {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        own = [name for name in self.__dataclass_fields__ if name not in _SIZES]
+        values = {name: _plain(getattr(self, name)) for name in (*own, *_SIZES)}
         totals = {name: getattr(self, name) for name in ("n_tensors", "n_parameters", "weight_bytes")}
         return {**values, **totals, "memory": memory}
 

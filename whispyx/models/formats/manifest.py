@@ -7,7 +7,7 @@ from it, `whispyx info` shows it. Names and shapes of tensors are those of whisp
 from __future__ import annotations
 
 import os
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Literal
 
@@ -113,7 +113,8 @@ class Settings:
     n_mels: int
 
     def values(self) -> tuple[int, ...]:
-        return astuple(self)
+        """The sizes alone, of what has more fields, too."""
+        return tuple(getattr(self, size.name) for size in fields(Settings))
 
 
 @dataclass(frozen=True, slots=True)
