@@ -23,6 +23,7 @@ LAYERS = (
         "_version",
         "_stdio",
         "_files",
+        "_signatures",
         "_weight_types",
         "_ggml.*",
         "data.*",
@@ -83,7 +84,7 @@ LAYERS = (
 
 # Packages that stand beside the tower: all they may import of ours.
 ONLY = {
-    "models": ("errors", "constants", "languages", "_version", "_files", "_weight_types", "models.*"),
+    "models": ("errors", "constants", "languages", "_version", "_files", "_signatures", "_weight_types", "models.*"),
     "plugins": (
         *("errors", "fallback", "constants", "languages", "_version", "_stdio", "plugins.*"),
         *("_core", "_core.base", "_core.devices", "_core.kernels", "_core.optest", "_core.rpc"),

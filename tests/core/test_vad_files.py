@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -107,6 +108,38 @@ def test_a_speech_recognition_model_is_no_voice_activity_model(tmp_path: Path) -
     whisper = TinyModel(n_state=64, n_audio_ctx=40, n_text_ctx=64).write(tmp_path / "whisper.bin")
     with pytest.raises(ModelFormatError, match="not a voice activity model"):
         VadModel.load(whisper)
+
+
+OTHERS = {
+    "gzip": (gzip.compress(b"lmgg" * 100, mtime=0), "is a gzip archive, not .*; unpack it"),
+    "a tar archive": (b"model.bin".ljust(257, b"\0") + b"ustar\0" + bytes(1000), "is a tar archive, not .*; unpack it"),
+    "a zip archive": (b"PK\3\4" + bytes(100), "is a zip archive or a checkpoint"),
+    "a recording": (b"RIFF\x24\0\0\0WAVEfmt " + bytes(100), r"is a sound or picture file \(RIFF\), not [^;]*$"),
+    "JSON": (b'{"error": "Repository not found"}', "is JSON .*Repository not found"),
+    "a web page": (b"<!DOCTYPE html><title>404</title>", "is a web page .*404.*; fetch the model again"),
+    "a pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 885098\n",
+        "of 885098 bytes.*git lfs",
+    ),
+    "text": (b"Invalid username or password.", "is plain text .*Invalid username"),
+    "ONNX, as Silero's own": (b"\x08\x08\x12\x07pytorch\x1a\x052.1.0:" + bytes(100), "is an ONNX model, not [^;]*$"),
+    "GGUF": (b"GGUF" + bytes(100), "is a GGUF file"),
+    "a pickle": (b"\x80\x04\x95" + bytes(200), "Python pickle"),
+    "a few bytes": (b"\0\1\2\xff", "only 4 bytes long"),
+    "noise": (bytes(range(128, 256)) * 10, r"it starts with b'.x80.x81.x82.x83'"),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_is_no_voice_activity_model_is_called_by_its_name(case: str, tmp_path: Path) -> None:
+    content, message = OTHERS[case]
+    path = tmp_path / "ggml-silero.bin"
+    path.write_bytes(content)
+    for source in (path, content):
+        with pytest.raises(ModelFormatError, match=message) as caught:
+            VadModel.load(source)
+        assert "a ggml voice activity model" in str(caught.value)
+        assert "(before offset 4)" in str(caught.value)
 
 
 @pytest.mark.parametrize("source", [None, 3, ["x"]])

@@ -67,7 +67,10 @@ def test_the_whole_model_loads_and_its_damages_differ_from_it(reader: str, tmp_p
             assert damage.of(file(damage).data) != bytes(file(damage).data), damage.name
 
 
-NAMED = {"html": "web page", "lfs pointer": "Git LFS pointer", "empty": "empty", "zip": "zip"}
+NAMED = {
+    "html": "web page", "lfs pointer": "Git LFS pointer", "empty": "empty", "zip": "zip", "gzip": "gzip archive",
+    "wav": "sound",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("reader", CASES)

@@ -19,14 +19,10 @@ from whispyx.errors import ModelFormatError
 MAGIC = 0x67676D6C
 MAX_NAME_BYTES = 64
 ENGLISH_TEXTS = 50256
+HEAD_BYTES = 4096
 
-# First bytes of things people download instead of a model.
-_NOT_A_MODEL = (
-    (b"<", "a web page (HTML or XML): the download most likely returned an error page"),
-    (b"vers", "a Git LFS pointer: the file itself was not downloaded (git lfs pull)"),
-    (b"GGUF", "a GGUF file; whispyx reads the legacy ggml format of whisper.cpp (ggml-*.bin)"),
-    (b"PK\x03\x04", "a zip archive or PyTorch checkpoint; convert it to the ggml format first"),
-)
+# Models of other formats: who reads those comes before.
+_OTHER_MODELS = ((b"GGUF", "a GGUF file"), (b"PK\x03\x04", "a zip archive or a checkpoint of PyTorch"))
 
 
 cdef int read_magic(Source source, str what) except -1:
@@ -35,11 +31,23 @@ cdef int read_magic(Source source, str what) except -1:
         raise ModelFormatError(f"{source.name} is empty")
     head = source.take(4, "the magic number")
     if int.from_bytes(head, "little") != MAGIC:
-        for start, meaning in _NOT_A_MODEL:
-            if head.startswith(start):
-                raise ModelFormatError(f"{source.name} is {meaning}")
-        raise ModelFormatError(f"{source.name} is not {what}: it starts with {head!r}, not b'lmgg'")
+        raise ModelFormatError(f"{source.name} is {_instead(source, head, what)}")
     return 0
+
+
+cdef str _instead(Source source, bytes head, str what):
+    """Say what a file is that does not begin as `what` does."""
+    from whispyx._signatures import GENERAL, instead     # nobody else needs it
+
+    for start, meaning in _OTHER_MODELS:
+        if head == start:
+            return f"{meaning}, not {what}"
+    source.seek(0)
+    found = instead(source.take(min(source.size, HEAD_BYTES), "the first bytes"), source.size)
+    source.seek(4)
+    if found is None:
+        return f"not {what}: it starts with {head!r}, not b'lmgg'"
+    return f"{found[0]}, not {what}" + (f"; {found[1]}" if found[1] in GENERAL else "")
 
 
 def located(Source source, error: ModelFormatError) -> ModelFormatError:

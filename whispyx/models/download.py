@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from whispyx._signatures import foreign, text_kind
 from whispyx.errors import ModelError
 
 from .cache import write_atomically
-from .formats.signatures import foreign, text_kind
 from .progress import Progress
 from .request import Answer, DownloadError, Offer, ask, sendable
 

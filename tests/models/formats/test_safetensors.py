@@ -97,6 +97,10 @@ FILES: dict[str, tuple[bytes, str]] = {
     "a page": (b"<!DOCTYPE html><html>", "a web page"),
     "a pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", "Git LFS pointer"),
     "a checkpoint": (b"PK\x03\x04" + bytes(30), "a zip archive or PyTorch checkpoint"),
+    # Their first eight bytes are a length that could be meant, behind the end of the file or before it.
+    "gzip": (b"\x1f\x8b\x08\0" + bytes(3000), "a gzip archive; unpack"),
+    "a long gzip": (b"\x1f\x8b\x08\0" + bytes(600_000), "a gzip archive; unpack"),
+    "an old program": (b"MZ\x90\0" + bytes(100), "a program"),
 }
 
 

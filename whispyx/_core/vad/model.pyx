@@ -57,7 +57,7 @@ cdef int channels(Source source, str what) except -1:
 
 
 cdef int read_type(Source source) except -1:
-    read_magic(source, "a ggml voice activity model")
+    read_magic(source, "a ggml voice activity model (ggml-silero-*.bin)")
     cdef int length = source.i32("the length of the model's type")
     if length != len(TYPE) or source.take(length, "the model's type") != TYPE:
         raise ModelFormatError(f"{source.name} is not a voice activity model of the type {TYPE.decode()}")

@@ -7,11 +7,11 @@ import stat
 from pathlib import Path
 from typing import Any, Final
 
+from whispyx._signatures import foreign, text_kind
 from whispyx.errors import ModelError, ModelFormatError, ModelNotFoundError
 
 from .documents import Document, parse_json, shown
 from .manifest import Blob
-from .signatures import foreign, text_kind
 
 __all__ = ["Folder", "parse_document", "refuse_other_things"]
 

@@ -65,10 +65,12 @@ def read_header(blob: Blob, number: int = 0) -> tuple[dict[str, Entry], dict[str
         The file is cut or something else; an entry is malformed or has an unknown type; sizes contradict each other;
         ranges overlap or leave a gap, or do not end with the file.
     """
-    length = int.from_bytes(blob.read(0, min(blob.size, 8), "the length of the header"), "little")
-    if blob.size < 8 or length > MAX_HEADER_BYTES:  # else the length itself may read like "<"
+    start = blob.read(0, min(blob.size, 9), "the length of the header")
+    length = int.from_bytes(start[:8], "little")
+    if start[8:] != b"{" or length > MAX_HEADER_BYTES:  # else the length itself may read like "<"
         refuse_other_things(blob)
         blob.read(0, 8, "the length of the header")
+    if length > MAX_HEADER_BYTES:
         raise ModelFormatError(
             f"{blob.name}: a header of {length} bytes is announced at offset 0; at most {MAX_HEADER_BYTES} can be "
             "meant in a safetensors file of a Whisper model"

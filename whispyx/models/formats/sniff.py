@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from whispyx._signatures import instead, is_safetensors
 from whispyx.errors import ModelError, ModelFormatError, ModelNotFoundError
 
 from .manifest import Blob, FormatName
-from .signatures import foreign, is_safetensors, text_kind
 from .zips import read_records
 
 __all__ = ["begins_a_model", "recognise"]
@@ -141,22 +141,11 @@ def _refusal(blob: Blob, head: bytes) -> ModelFormatError:
             f"nothing but zeros ({blob.size} bytes): a download that took its place on the disk and was never filled",
             "fetch the model again",
         )
-    text = text_kind(head)
-    if text is not None:
-        if blob.size < 4 and any(magic.startswith(head) for magic in (_GGML, _GGUF, *_ZIPS)):
-            return _error(blob.name, f"cut off after {blob.size} bytes", "fetch the model again")
-        return _error(blob.name, *text)
-    known = foreign(head)
+    if blob.size < 4 and any(magic.startswith(head) for magic in (_GGML, _GGUF, *_ZIPS)):
+        return _error(blob.name, f"cut off after {blob.size} bytes", "fetch the model again")
+    known = instead(head, blob.size)
     if known is not None:
         return _error(blob.name, *known)
-    if head[257:262] == b"ustar":
-        return _error(blob.name, "a tar archive", "unpack it, and name what was inside")
-    if head[:1] == b"\x80" and head[1:2] in b"\2\3\4\5":
-        return _error(
-            blob.name, "a Python pickle, which could run code and is not loaded", "save the model with safetensors"
-        )
-    if blob.size < 64:
-        return _error(blob.name, f"only {blob.size} bytes long ({head!r})", "fetch the model again")
     return ModelFormatError(
         f"{blob.name} begins with {head[:16]!r}, as no model does that can be read (ggml, GGUF, OpenAI's .pt, and "
         "folders of Hugging Face and CTranslate2)"

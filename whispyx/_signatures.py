@@ -6,11 +6,14 @@ import re
 import struct
 from typing import Final
 
-__all__ = ["foreign", "is_safetensors", "text_kind"]
+__all__ = ["GENERAL", "foreign", "instead", "is_safetensors", "text_kind"]
 
 _AGAIN: Final = "fetch the model again"
 _UNPACK: Final = "unpack it, and name what was inside"
+_PULL: Final = "fetch the file itself (git lfs pull)"
 _SOUND: Final = "name the model first and the recording where sound is expected"
+GENERAL: Final = frozenset({_AGAIN, _UNPACK, _PULL})
+"""Advice that holds whatever model is wanted; all other is for those who look for Whisper."""
 
 _SIGNATURES: Final[tuple[tuple[int, bytes, str, str], ...]] = (
     (0, b"ggml", "a ggml file of a big-endian machine", "convert the model again, or fetch a little-endian one"),
@@ -31,6 +34,7 @@ _SIGNATURES: Final[tuple[tuple[int, bytes, str, str], ...]] = (
     (0, b"BZh", "a bzip2 archive", _UNPACK),
     (0, b"\xfd7zXZ\0", "an xz archive", _UNPACK),
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive", _UNPACK),
+    (257, b"ustar", "a tar archive", _UNPACK),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", _UNPACK),
     (0, b"Rar!", "a RAR archive", _UNPACK),
     (0, b"RIFF", "a sound or picture file (RIFF)", _SOUND),
@@ -50,6 +54,7 @@ _SIGNATURES: Final[tuple[tuple[int, bytes, str, str], ...]] = (
 _LFS: Final = re.compile(rb"version https?://(?:git-lfs|hawser)[^\n]*\n(?:[^\n]*\n)*?size (\d{1,20})")
 _JSON: Final = re.compile(r'\{ ?["}]|\[ ?["\[{\]\d-]')
 _PICTURE_OF_TEXT: Final = 60
+_LEAST: Final = 64
 
 
 def foreign(head: bytes) -> tuple[str, str] | None:
@@ -61,6 +66,16 @@ def foreign(head: bytes) -> tuple[str, str] | None:
     if len(head) > 4 and head[0] == 0x08 and head[1] < 32 and head[2] == 0x12 and head[4 : 4 + head[3]].isascii():
         return "an ONNX model", "name the Hugging Face folder that it was made from"
     return None
+
+
+def instead(head: bytes, size: int) -> tuple[str, str] | None:
+    """Return what a file of `size` bytes is that begins like no model, and what to do about it, if that can be told."""
+    found = text_kind(head) or foreign(head)
+    if found is None and head[:1] == b"\x80" and head[1:2] in b"\2\3\4\5":
+        return "a Python pickle, which could run code and is not loaded", "save the model with safetensors"
+    if found is None and size < _LEAST:
+        return f"only {size} bytes long ({head!r})", _AGAIN
+    return found
 
 
 def is_safetensors(head: bytes, size: int) -> bool:
@@ -85,7 +100,7 @@ def text_kind(head: bytes) -> tuple[str, str] | None:
     pointer = _LFS.match(head)
     if pointer or start.startswith(("version https://git-lfs", "version http://git-media", "version https://hawser")):
         size = f" of {int(pointer[1])} bytes" if pointer else ""
-        return f"a Git LFS pointer to a file{size}", "fetch the file itself (git lfs pull)"
+        return f"a Git LFS pointer to a file{size}", _PULL
     if start.startswith("<?xml") and "<net " in start:
         return "the XML part of an OpenVINO model", "give it as the encoder, with a model in another format"
     if start.startswith(("<!doctype html", "<html", "<head", "<body", "<!--")):
