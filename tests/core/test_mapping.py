@@ -5,66 +5,42 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-import whispyx
-import whispyx.plugins
+from tests.core.mapped import RECIPE, SOUND, computes, program, write_model
 from tests.core.tiny import pair
-from tests.oracle.tiny_model import TinyModel, speechlike
+from tests.oracle.tiny_model import TinyModel
 from whispyx import Model, ParamsError
 from whispyx._core.context import Context
 from whispyx._core.kernels import name as kernels_name
-from whispyx.conversion import convert
 from whispyx.models.formats.opening import open_model
-
-whispyx.plugins.load()
-SOUND = speechlike(4.0, seed=5)
-RECIPE = TinyModel(n_vocab=51865, n_text_ctx=64, end_after=20)
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
 CHILD = """
-import faulthandler, json, os, sys
-import numpy as np
-import whispyx
-from whispyx import Model
-path, compute, what = sys.argv[1:4]
-sound = np.load(sys.argv[4])
-def attempt():
-    try:
-        return model.transcribe(sound, "en").text
-    except whispyx.WhispyxError as error:
-        return [kind.__name__ for kind in type(error).__mro__] + [str(error)]
 model = Model(path, compute=compute)
-first = attempt()
-whole = open(path, "rb").read()
+first = attempt(model)
 with open(path, "r+b") as file:
-    if what == "emptied":
+    if how == "emptied":
         file.truncate(0)
-    elif what == "shorter":
+    elif how == "shorter":
         file.truncate(len(whole) // 3)
-    elif what == "overwritten":
+    elif how == "overwritten":
         file.write(whole[: len(whole) // 2])
         os.utime(path, ns=(1, 1))
-second = attempt()
-with open(path, "wb") as file:
-    file.write(whole)
-third = attempt()
-print(json.dumps([first, second, third]))
+second = attempt(model)
+restore()
+print(json.dumps([first, second, attempt(model)]))
 """
 
 
 @pytest.fixture
 def gguf(tmp_path: Path) -> Path:
-    convert(pair(RECIPE).path, tmp_path / "model.gguf", progress=None)
-    return tmp_path / "model.gguf"
+    return write_model(tmp_path)
 
 
 def logprobs(found: Any) -> list[float]:
@@ -73,16 +49,6 @@ def logprobs(found: Any) -> list[float]:
 
 def mapped(path: Path) -> bool:
     return str(path) in Path("/proc/self/maps").read_text()
-
-
-def computes() -> list[str]:
-    return ["exact", "mixed"] if kernels_name() is not None else ["exact"]
-
-
-def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
 
 
 def test_tensors_of_a_gguf_file_stay_in_it(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,28 +106,23 @@ def test_the_embedding_may_begin_at_any_byte(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compute", computes())
 @pytest.mark.parametrize("what", ["emptied", "shorter", "overwritten"])
 def test_a_file_that_is_written_to_is_an_error_and_nothing_else(gguf: Path, compute: str, what: str) -> None:
-    np.save(gguf.parent / "sound.npy", SOUND)
-    done = child(CHILD, str(gguf), compute, what, str(gguf.parent / "sound.npy"))
+    done = program(CHILD, gguf, compute, what)
     assert done.returncode == 0, done.stderr
     first, second, third = json.loads(done.stdout)
     assert isinstance(first, str) and first
     if what == "overwritten":  # by the same bytes: the file is read again
         assert second == first
     else:
-        assert isinstance(second, list) and "ModelError" in second and str(gguf) in second[-1]
+        assert second[0] == "ModelFormatError" and str(gguf) in second[1]
     assert third == first  # the same file is there again: the model goes on
 
 
 DURING = """
-import json, os, sys
-import numpy as np
-import whispyx
-path, compute, what = sys.argv[1:4]
 runner = whispyx.Runner(path, compute=compute)
-runner.set_audio(np.load(sys.argv[4]))
+runner.set_audio(sound)
 runner.encode()
 before = runner.prefill(runner.prompt())
-if what == "emptied":
+if how == "emptied":
     os.truncate(path, 0)
 else:
     os.utime(path, ns=(1, 1))
@@ -179,8 +140,7 @@ print(json.dumps(told))
 @pytest.mark.parametrize("compute", computes())
 @pytest.mark.parametrize("what", ["emptied", "touched"])
 def test_a_file_that_is_written_to_in_the_middle_of_a_job_is_told(gguf: Path, compute: str, what: str) -> None:
-    np.save(gguf.parent / "sound.npy", SOUND)
-    done = child(DURING, str(gguf), compute, what, str(gguf.parent / "sound.npy"))
+    done = program(DURING, gguf, compute, what)
     assert done.returncode == 0, done.stderr
     for told in json.loads(done.stdout):
         assert str(gguf) in told and "written to" in told
@@ -196,30 +156,6 @@ def test_a_file_that_takes_the_place_of_another_changes_nothing(gguf: Path) -> N
         assert model.transcribe(SOUND, "en").text == first
         gguf.unlink()
         assert model.transcribe(SOUND, "en").text == first
-
-
-FOREIGN = """
-import faulthandler, mmap, os, sys
-from whispyx import Model
-if sys.argv[3] == "faulthandler":
-    faulthandler.enable()
-model = Model(sys.argv[1], compute="exact")
-with open(sys.argv[2], "w+b") as file:
-    file.write(bytes(8192))
-    file.flush()
-    view = mmap.mmap(file.fileno(), 8192)
-    file.truncate(0)
-    if sys.argv[3] == "sent":
-        os.kill(os.getpid(), 7)
-    view[5000]
-"""
-
-
-@pytest.mark.parametrize("how", ["plain", "faulthandler", "sent"])
-def test_errors_of_others_mappings_end_the_process_as_ever(gguf: Path, how: str) -> None:
-    done = child(FOREIGN, str(gguf), str(gguf.parent / "foreign"), how)
-    assert done.returncode == -signal.SIGBUS, done.stderr
-    assert ("Fatal Python error: Bus error" in done.stderr) == (how == "faulthandler")
 
 
 def test_many_models_may_be_open_and_none_is_left(gguf: Path) -> None:

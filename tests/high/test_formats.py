@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import re
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -107,6 +110,29 @@ def test_bytes_and_file_objects_are_models_too(form: str, tiny: Path) -> None:
         np.testing.assert_array_equal(logits_of(source, "exact"), truth)
     with place(tiny, "f16", form).open("rb") as file:
         np.testing.assert_array_equal(logits_of(file, "exact"), truth)
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_bytes_are_let_go_of_when_the_model_is_there(form: str, tiny: Path) -> None:
+    content = bytearray(place(tiny, "f16", form).read_bytes())
+    with Context.load(open_model(content), compute="exact"):
+        content.append(0)  # an error while anybody holds them
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_a_pipe_is_a_model_too(form: str, tiny: Path, tmp_path: Path) -> None:
+    content = place(tiny, "f16", form).read_bytes()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for sent in (content, content[: len(content) // 2], b"<!doctype html><p>no model"):
+        writer = threading.Thread(target=pipe.write_bytes, args=(sent,))
+        writer.start()
+        if sent == content:
+            np.testing.assert_array_equal(logits_of(pipe, "exact"), expected(tiny / "f16.bin", "exact"))
+        else:
+            with pytest.raises(ModelFormatError, match=re.escape(str(pipe))):
+                logits_of(pipe, "exact")
+        writer.join()
 
 
 @pytest.mark.parametrize("compute", COMPUTE)

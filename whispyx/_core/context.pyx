@@ -87,7 +87,8 @@ cdef class Context:
         if isinstance(source, (str, os.PathLike)):
             self.path = self.origin = os.fspath(source)
         elif hasattr(source, "blobs"):
-            self.path, self.origin = source.blobs[0].path, source
+            self.path = source.blobs[0].path
+            self.origin = None if self.path is None else source     # bytes are let go of
         model = describe(source)
         try:
             self.alignment_heads = model.alignment_heads
@@ -169,12 +170,15 @@ cdef class Context:
         """Return the weights. Those that a device has lost, or whose file was written to, are read again."""
         cdef Loaded loaded
         cdef Description model
-        if self.weights is None:
-            return None
+        cdef Weights weights
         with self.reloading:
+            self.check_open()       # it may have been closed while others read the file
+            weights = self.weights
+            if weights is None:
+                return None
             try:
-                self.weights.check()
-                return self.weights
+                weights.check()
+                return weights
             except (DeviceError, ModelError):
                 if self.origin is None:
                     raise
@@ -186,8 +190,9 @@ cdef class Context:
             differ = [name for name in FIELDS if getattr(loaded.hparams, name) != getattr(self.hparams, name)]
             if loaded.weights is None or differ or loaded.fingerprint != self.fingerprint:
                 raise ModelFormatError(f"{self.path} has changed since the model was loaded: load it anew")
+            self.check_open()
             self.weights = loaded.weights
-            return self.weights
+            return loaded.weights
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -236,6 +236,7 @@ cdef class State:
         if not 1 <= n_threads <= MAX_THREADS:
             raise ParamsError(f"n_threads is {n_threads}; 1 to {MAX_THREADS} are possible")
         self.check_process()
+        self.weights.before_reading()   # and the pool's threads do as this one does
         # Every worker of a pool is woken for every graph, so a pool that is too large is as wrong as one too small.
         if self.pool is None or self.pool.n_threads != n_threads:
             if self.pool is not None:

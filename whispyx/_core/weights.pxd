@@ -59,5 +59,6 @@ cdef class Weights:
     cdef bint is_mapped(self, ggml_tensor * tensor) noexcept
     cdef int check(self) except -1
     cdef bint intact(self) noexcept
+    cdef void before_reading(self) noexcept
     cdef size_t n_bytes(self) noexcept
     cdef void close(self) noexcept

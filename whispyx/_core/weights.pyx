@@ -5,7 +5,7 @@ from libc.stdlib cimport calloc, free
 
 from whispyx._core.handles cimport Buffer, Meta
 from whispyx._core.hparams cimport HParams
-from whispyx._core.mapping cimport Mapping
+from whispyx._core.mapping cimport Mapping, handle_bus_errors
 from whispyx._ggml.ggml cimport ggml_tensor
 
 from whispyx.errors import ModelFormatError
@@ -132,6 +132,11 @@ cdef class Weights:
             if not mapping.intact():
                 return False
         return True
+
+    cdef void before_reading(self) noexcept:
+        """To be called on the thread that computes, each time."""
+        if self.maps:
+            handle_bus_errors()
 
     cdef int check(self) except -1:
         """Raise DeviceError or ModelError where the data are no longer what was loaded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from collections.abc import Callable
@@ -24,11 +25,11 @@ def open_model(source: Any) -> Any:
     Parameters
     ----------
     source : path, bytes-like or binary file object
-        A file or a folder; a file object is read to its end.
+        A file or a folder; a file object or a pipe is read to its end.
 
     Returns
     -------
-    path, bytes-like or Manifest
+    path, bytes-like, binary file object or Manifest
         A file of whisper.cpp as it was given: the recogniser reads it itself. Anything else as a manifest.
 
     Raises
@@ -42,6 +43,8 @@ def open_model(source: Any) -> Any:
     """
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
+        if _is_pipe(path):
+            return _from_pipe(path)
         return path if _is_ggml_file(path) else describe(path)
     if not isinstance(source, (bytes, bytearray, memoryview)):
         if not hasattr(source, "read"):
@@ -51,23 +54,49 @@ def open_model(source: Any) -> Any:
 
 
 def _is_ggml_file(path: str) -> bool:
-    """Whether a path is for the recogniser: a file that begins as whisper.cpp's do, or a pipe, which is read once."""
+    """Whether a path is for the recogniser: a file that begins as whisper.cpp's do."""
     try:
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):
-            return stat.S_ISFIFO(mode)
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
         with open(path, "rb") as file:
             return file.read(4) == _GGML
     except (OSError, ValueError):
         return False  # whoever looks closer says what is wrong
 
 
-def describe(source: str | bytes | bytearray | memoryview) -> Manifest:
-    """Read the headers of a model that is not in whisper.cpp's format."""
+def _is_pipe(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+class _Named(io.BytesIO):
+    """What came through a pipe, for messages that name it."""
+
+    name: str
+
+
+def _from_pipe(path: str) -> Any:
+    """A pipe can be read once, so what it holds is known only when all of it is here."""
+    try:
+        with open(path, "rb") as pipe:
+            content = read_all(pipe, path)
+    except OSError as error:
+        raise ModelError(f"the model pipe {path} cannot be opened: {error.strerror}") from error
+    if content[:4] != _GGML:
+        return describe(content, path)
+    named = _Named(content)
+    named.name = path
+    return named
+
+
+def describe(source: str | bytes | bytearray | memoryview, name: str = "") -> Manifest:
+    """Read the headers of a model that is not in whisper.cpp's format. `name` is how messages call bytes."""
     from .sniff import recognise
 
-    kind = recognise(source)
-    manifest = _READERS[kind](source)
+    kind = recognise(source, name)
+    manifest = _READERS[kind](source, name)
     if manifest.filters is None:
         from whispyx.models.convert.filters import mel_filters
 
@@ -82,31 +111,31 @@ def _folder_of(source: Any) -> Path:
     return path if path.is_dir() else path.parent
 
 
-def _huggingface(source: Any) -> Manifest:
+def _huggingface(source: Any, name: str) -> Manifest:
     from .huggingface import read_folder
 
     return read_folder(_folder_of(source))
 
 
-def _ctranslate2(source: Any) -> Manifest:
+def _ctranslate2(source: Any, name: str) -> Manifest:
     from .ctranslate2 import read_folder
 
     return read_folder(_folder_of(source))
 
 
-def _gguf(source: Any) -> Manifest:
+def _gguf(source: Any, name: str) -> Manifest:
     from .gguf import read_gguf
 
-    return read_gguf(Blob(source))
+    return read_gguf(Blob(source, name))
 
 
-def _openai(source: Any) -> Manifest:
+def _openai(source: Any, name: str) -> Manifest:
     from .openai import read_checkpoint
 
-    return read_checkpoint(Blob(source))
+    return read_checkpoint(Blob(source, name))
 
 
-_READERS: dict[str, Callable[[Any], Manifest]] = {
+_READERS: dict[str, Callable[[Any, str], Manifest]] = {
     "huggingface": _huggingface,
     "ctranslate2": _ctranslate2,
     "gguf": _gguf,

@@ -62,7 +62,7 @@ _FOLDERS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview
 
 
-def recognise(source: Source) -> FormatName:
+def recognise(source: Source, name: str = "") -> FormatName:
     """Tell the format of a model by what it holds, not by its name.
 
     Parameters
@@ -70,6 +70,8 @@ def recognise(source: Source) -> FormatName:
     source : path or bytes-like
         A file, a folder, or the bytes of a file. `model.safetensors` and `model.bin` may be named for the folders that
         they lie in.
+    name : str, optional
+        How messages call bytes.
 
     Returns
     -------
@@ -87,7 +89,7 @@ def recognise(source: Source) -> FormatName:
         It cannot be read.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
-        with Blob(source) as blob:
+        with Blob(source, name) as blob:
             return _recognise_file(blob)
     path = os.fspath(source)
     try:
