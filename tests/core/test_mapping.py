@@ -169,6 +169,17 @@ def test_many_models_may_be_open_and_none_is_left(gguf: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.parametrize("compute", computes())
+def test_closed_states_that_somebody_keeps_do_not_keep_the_weights(gguf: Path, compute: str) -> None:
+    model = Context.load(open_model(str(gguf)), compute=compute)
+    states = [model.new_state() for _ in range(2)]
+    model.close()
+    assert mapped(gguf)
+    for state in states:
+        state.close()
+    assert not mapped(gguf)
+
+
 @pytest.mark.parametrize("value", ["yes", "2", "-1"])
 def test_an_unknown_value_of_the_variable_is_refused(gguf: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHISPYX_MMAP", value)

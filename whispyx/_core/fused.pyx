@@ -102,6 +102,7 @@ cdef class Fused:
             if block is not None:
                 block.close()
         self.crosses = []
+        self.packed = None      # whoever keeps a closed state does not keep the weights
         self._free()
 
     cdef int n_slept(self) noexcept nogil:
