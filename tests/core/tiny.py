@@ -36,22 +36,27 @@ class Pair:
     """One model file, the oracle's network of it, and the core's context by way of attention."""
 
     path: Path
-    model: ModelFile
-    net: Whisper
+
+    @functools.cached_property
+    def model(self) -> ModelFile:
+        return read_model(self.path)
+
+    @functools.cached_property
+    def net(self) -> Whisper:
+        return Whisper(self.model)
 
     def context(self, flash_attn: bool) -> Any:
         whispyx.plugins.load()
         return Context.load(str(self.path), flash_attn=flash_attn)
 
 
-@functools.lru_cache(maxsize=6)
+@functools.lru_cache(maxsize=2)
 def pair(recipe: TinyModel) -> Pair:
-    """Write the model once per test run and read it with the oracle."""
+    """Write the model once per test run. The oracle's network of it is six times the file, so few are kept."""
     path = Path(_folder.name) / f"{abs(hash(recipe))}.bin"
     if not path.exists():
         recipe.write(path)
-    model = read_model(path)
-    return Pair(path, model, Whisper(model))
+    return Pair(path)
 
 
 def recipe_of(weight_type: str, **changes: Any) -> TinyModel:
