@@ -12,7 +12,10 @@ import soundfile
 
 from tests.core.tiny import pair, recipe_of
 from tests.encoders.openvino_kit import RECIPE, SOUND, mel, oracle, run
+from tests.models.formats import same_weights
 from tests.oracle.compare import assert_close
+from tests.oracle.reader import read_model
+from whispyx import Model
 from whispyx.cli import Status, main
 from whispyx.encoders import OpenVinoEncoder
 from whispyx.errors import BackendUnsupportedError
@@ -46,6 +49,22 @@ def test_a_folder_or_a_file_may_be_named(capsys: pytest.CaptureFixture[str], mod
         status, said, _ = told(capsys, "openvino-encoder", model, "--out", tmp_path / out)
         assert status == Status.OK and said == f"{tmp_path / made}\n"
         assert (tmp_path / made).is_file() and (tmp_path / made).with_suffix(".bin").is_file()
+
+
+@pytest.mark.parametrize("form", ["gguf", "huggingface"])
+def test_the_encoder_of_every_form_is_the_same(
+    capsys: pytest.CaptureFixture[str], model: str, form: str, tmp_path: Path
+) -> None:
+    """Other forms than whisper.cpp's were refused here, and nowhere else."""
+    made = same_weights.MAKERS[form](read_model(Path(model)), tmp_path / f"model.{form}", None)
+    for source, out in ((model, "ggml.xml"), (made, "other.xml")):
+        assert told(capsys, "openvino-encoder", source, "--out", tmp_path / out)[0] == Status.OK
+    window = mel()
+    found, expected = (run(OpenVinoEncoder(tmp_path / name), window) for name in ("other.xml", "ggml.xml"))
+    np.testing.assert_array_equal(found, expected)
+    with Model(made, encoder=tmp_path / "other.xml", compute="exact") as opened:
+        assert opened.info.encoder is not None
+        assert opened.transcribe(SOUND, "en").complete
 
 
 def test_what_cannot_be_done_has_its_exit_code(capsys: pytest.CaptureFixture[str], model: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whisper's encoder as an OpenVINO graph, made from the weights of a ggml model file.
+"""Whisper's encoder as an OpenVINO graph, made from the weights of a model in any format.
 
 The network is that of Radford et al. 2022: two convolutions, positions, blocks of self-attention and an MLP, with the
 exact GELU that the models were trained with (ggml computes its tanh form). The graph is written for whole windows, as
@@ -18,6 +18,7 @@ import numpy as np
 
 from whispyx._core.weightfile import WeightFile
 from whispyx.errors import ModelError, ModelFormatError, ParamsError
+from whispyx.models.formats.opening import open_model
 
 from ._openvino import runtime
 
@@ -194,7 +195,7 @@ def write(
     Parameters
     ----------
     model : path
-        A ggml model file of any weight type.
+        A model in any format: a file, or a folder.
     out : path or None
         The ``.xml`` file, or a folder for it. None: beside the model, where whisper.cpp and whispyx look for it.
     storage, progress
@@ -221,7 +222,7 @@ def write(
     if path.suffix != ".xml":
         raise ParamsError(f"{path} must end in .xml; the weights go into a .bin file beside it")
     ov = runtime()
-    with WeightFile(model) as weights:
+    with WeightFile(open_model(model)) as weights:
         graph = build(weights, storage, progress)
     # Both files get their names when they are complete. Between the two the .xml is missing, never the .bin.
     part = path.with_name(f".whispyx-{secrets.token_hex(8)}.xml")
