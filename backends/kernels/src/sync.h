@@ -10,18 +10,38 @@
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #endif
 
 #include "whispyx_kernels.h"
 
 #define WX_SPINS 4000
+#define WX_LONG_NS 500000       /* another process that takes a core keeps it longer; uneven shares are shorter */
 
 static inline void wx_relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
 }
+
+#if defined(__linux__)
+static inline int64_t wx_clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t) t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Until the others have passed; counted when that took long. */
+static inline void wx_sleep(wx_sync * s, int32_t passed) {
+    int64_t start = wx_clock_ns();
+    __atomic_add_fetch(&s->asleep, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&s->passed, __ATOMIC_SEQ_CST) == passed)
+        syscall(SYS_futex, &s->passed, FUTEX_WAIT_PRIVATE, passed, NULL, NULL, 0);
+    __atomic_sub_fetch(&s->asleep, 1, __ATOMIC_SEQ_CST);
+    if (wx_clock_ns() - start > WX_LONG_NS) __atomic_add_fetch(&s->slept, 1, __ATOMIC_RELAXED);
+}
+#endif
 
 /* All nth threads call it; none goes on before the last has come. What they wrote before is seen by all after. */
 static inline void wx_barrier(wx_sync * s, int nth) {
@@ -39,11 +59,7 @@ static inline void wx_barrier(wx_sync * s, int nth) {
     for (int spins = 0; __atomic_load_n(&s->passed, __ATOMIC_ACQUIRE) == passed; spins++) {
 #if defined(__linux__)
         if (spins > WX_SPINS) {
-            __atomic_add_fetch(&s->slept, 1, __ATOMIC_RELAXED);
-            __atomic_add_fetch(&s->asleep, 1, __ATOMIC_SEQ_CST);
-            while (__atomic_load_n(&s->passed, __ATOMIC_SEQ_CST) == passed)
-                syscall(SYS_futex, &s->passed, FUTEX_WAIT_PRIVATE, passed, NULL, NULL, 0);
-            __atomic_sub_fetch(&s->asleep, 1, __ATOMIC_SEQ_CST);
+            wx_sleep(s, passed);
             return;
         }
 #endif

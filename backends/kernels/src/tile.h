@@ -24,7 +24,7 @@
 #endif
 
 #ifndef WX_TILE_AHEAD
-#define WX_TILE_AHEAD 4096
+#define WX_TILE_AHEAD 8192
 #endif
 
 /* What follows in a few KB is fetched meanwhile. */
