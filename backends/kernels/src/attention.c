@@ -280,8 +280,7 @@ WX_INLINE void attend(const int form, const int scores, const wx_heads * h, int3
             float highest = top_of(row, n) * scale;
 #endif
             if (!(highest <= top[r] + SLACK)) {
-                float factor = expf(top[r] - highest);
-                if (key == 0) factor = 0.0f;
+                const float factor = key == 0 ? 0.0f : expf(top[r] - highest);
                 top[r] = highest;
                 total[r] *= factor;
                 for (i = 0; i < width; i++) w->context[r * width + i] *= factor;
@@ -343,11 +342,14 @@ void wx_heads_attend(const wx_heads * h, int32_t head, int32_t first, int32_t la
         float total[ROWS];
         attend_any(h, head, row, total, w);
         for (int32_t r = 0; r < ROWS && row + r < last; r++) {
-            float * context = w->context + r * h->width;
+            const float * context = w->context + r * h->width;
+            const wx_v by = wx_set1(1.0f / total[r]);
             int64_t at = (row + r) * stride + head * h->d;
-            for (int32_t i = 0; i < h->d; i++) context[i] /= total[r];
-            if (out_bf16) wx_to_bf16(context, h->d, (uint16_t *) out + at);
-            else memcpy((float *) out + at, context, (size_t) h->d * 4);
+            for (int32_t i = 0; i < h->d; i += WX_LANES) {
+                const int32_t lanes = h->d - i;
+                if (out_bf16) wx_store_bf16_n((uint16_t *) out + at + i, wx_load(context + i) * by, lanes);
+                else wx_store_n((float *) out + at + i, wx_load(context + i) * by, lanes);
+            }
         }
     }
 }

@@ -49,7 +49,7 @@ WX_INLINE __m128 sums_of(wx_v a, wx_v b, wx_v c, wx_v d) {
 }
 
 /* Scores of n cells; room for 4 more. */
-static void find_scores(const float * q, const uint16_t * k, const uint16_t * v, int32_t n_state, int32_t d,
+WX_INLINE void find_scores(const float * q, const uint16_t * k, const uint16_t * v, int32_t n_state, int32_t d,
                         const int32_t * cells, int32_t n, float * scores) {
     for (int32_t i = 0; i < n; i += 4) {
         const uint16_t * key[4];
@@ -70,7 +70,7 @@ static void find_scores(const float * q, const uint16_t * k, const uint16_t * v,
 }
 
 /* out = out * keep + sum of weights times values; 4 vectors at a time where there are as many. */
-static void add_values(const uint16_t * v, int32_t n_state, int32_t d, const int32_t * cells, int32_t n,
+WX_INLINE void add_values(const uint16_t * v, int32_t n_state, int32_t d, const int32_t * cells, int32_t n,
                        const float * weights, float keep, float * out) {
     int32_t c = 0;
     for (; c + 4 * WX_LANES <= d; c += 4 * WX_LANES) {
@@ -91,8 +91,8 @@ static void add_values(const uint16_t * v, int32_t n_state, int32_t d, const int
     }
 }
 
-void wx_self_attend(const float * q, const uint16_t * k, const uint16_t * v, int32_t n_state, int32_t d,
-                    const int32_t * cells, int32_t n_cells, float * out, void * scratch) {
+WX_INLINE void attend(const float * q, const uint16_t * k, const uint16_t * v, int32_t n_state, int32_t d,
+                      const int32_t * cells, int32_t n_cells, float * out, void * scratch) {
     float query[WX_HEAD_MAX], sums[WX_HEAD_MAX], * scores = scratch;
     int32_t dp = wx_round_up(d, 16);
     memcpy(query, q, (size_t) d * sizeof(float));
@@ -118,4 +118,11 @@ void wx_self_attend(const float * q, const uint16_t * k, const uint16_t * v, int
     }
     float by = 1.0f / total;
     for (int32_t c = 0; c < d; c++) out[c] = sums[c] * by;
+}
+
+/* The usual head has 64 numbers: its loops have constant bounds. */
+void wx_self_attend(const float * q, const uint16_t * k, const uint16_t * v, int32_t n_state, int32_t d,
+                    const int32_t * cells, int32_t n_cells, float * out, void * scratch) {
+    if (d == 64) attend(q, k, v, n_state, 64, cells, n_cells, out, scratch);
+    else attend(q, k, v, n_state, d, cells, n_cells, out, scratch);
 }

@@ -86,7 +86,7 @@ typedef struct wx_sync {
     char apart[60];             /* a cache line each: those who come do not disturb those who wait */
     volatile int32_t passed;
     volatile int32_t asleep;
-    volatile int32_t slept;     /* how often a thread went to sleep, ever */
+    volatile int32_t slept;     /* how often a thread slept for long: a core was taken away */
     char end[52];
 } wx_sync;
 
