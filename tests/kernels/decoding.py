@@ -232,10 +232,12 @@ class Packed:
         nth: int = 1,
         watched: list[tuple[int, int]] | None = None,
         look_to: int = 0,
+        n_early: int = 0,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Logits (n_outputs, n_vocab) and what the watched heads look at (n_watched, n_rows, look_to).
 
-        A row is a dict of token, pos, slot, cells, cross, n_ctx and, if it has one, output.
+        A row is a dict of token, pos, slot, cells, cross, n_ctx and, if it has one, output; the first n_early are
+        of earlier text.
         """
         d, watched = self.decoder, watched or []
         c_rows = ffi.new("wx_row[]", len(rows))
@@ -254,6 +256,7 @@ class Packed:
         sync = ffi.new("wx_sync *")
         job = ffi.new("wx_decode *")
         job.model, job.rows, job.n_rows, job.n_outputs = self.model, c_rows, len(rows), n_outputs
+        job.n_early = n_early
         job.self_k, job.self_v = (ffi.cast("uint16_t *", x.ctypes.data) for x in cache)
         job.n_cells, job.logits = cache[0].shape[1], ffi.cast("float *", logits.ctypes.data)
         job.watched, job.n_watched, job.n_positions = heads, len(watched), look_to

@@ -13,7 +13,9 @@ cdef class Batch:
         self.pos = <int32_t *>calloc(capacity, sizeof(int32_t))
         self.seqs = <uint64_t *>calloc(capacity, sizeof(uint64_t))
         self.wants_logits = <bint *>calloc(capacity, sizeof(bint))
-        if self.token == NULL or self.pos == NULL or self.seqs == NULL or self.wants_logits == NULL:
+        self.early = <bint *>calloc(capacity, sizeof(bint))
+        if self.token == NULL or self.pos == NULL or self.seqs == NULL or self.wants_logits == NULL \
+                or self.early == NULL:
             raise MemoryError
 
     def __dealloc__(self):
@@ -21,15 +23,17 @@ cdef class Batch:
         free(self.pos)
         free(self.seqs)
         free(self.wants_logits)
+        free(self.early)
 
     cdef void clear(self) noexcept nogil:
         self.n_tokens = self.n_outputs = 0
 
-    cdef void add(self, int token, int pos, uint64_t seqs, bint wants_logits) noexcept nogil:
+    cdef void add(self, int token, int pos, uint64_t seqs, bint wants_logits, bint early=False) noexcept nogil:
         cdef int i = self.n_tokens
         self.token[i] = token
         self.pos[i] = pos
         self.seqs[i] = seqs
         self.wants_logits[i] = wants_logits
+        self.early[i] = early and not wants_logits
         self.n_outputs += wants_logits
         self.n_tokens += 1

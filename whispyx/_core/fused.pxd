@@ -56,6 +56,8 @@ cdef class Fused:
     cdef int set_batch(self, Batch batch, KvCache kv, const int64_t * slots, float * logits, int n_threads) except -1
     cdef int set_watch(self, const wx_head * heads, int n_heads, int n_positions, float * look) except -1
     cdef void _fill(self, Batch batch, KvCache kv, const int64_t * slots) noexcept nogil
+    cdef int _fill_row(
+        self, wx_row * row, Batch batch, int i, KvCache kv, int32_t slot, int32_t * cells) noexcept nogil
     cdef int n_slept(self) noexcept nogil
     cdef size_t n_bytes(self) noexcept
     cdef void close(self) noexcept

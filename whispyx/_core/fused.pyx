@@ -210,30 +210,41 @@ cdef class Fused:
 
         The order of the list is that of the sums, so it must not depend on where other sequences have their cells.
         """
-        cdef int i, j, n, pos, seq, window, n_outputs = 0
+        cdef int i, n_rows = 0, n_outputs = 0
         cdef int32_t * cells = self.cells
-        cdef wx_row * row
-        for i in range(batch.n_tokens):
-            row = &self.rows[i]
-            row.token, row.pos, row.slot = batch.token[i], batch.pos[i], <int32_t>slots[i]
-            for pos in range(batch.pos[i] + 1):
-                cells[pos] = -1
-            for j in range(kv.n_used):
-                if kv.cells[j].seqs & batch.seqs[i] and 0 <= kv.cells[j].pos <= batch.pos[i]:
-                    cells[kv.cells[j].pos] = j
-            n = 0
-            for pos in range(batch.pos[i] + 1):
-                if cells[pos] >= 0:
-                    cells[n] = cells[pos]
-                    n += 1
-            row.cells, row.n_cells = cells, n
-            cells += n
-            seq = 0
-            while seq < MAX_WINDOWS - 1 and not batch.seqs[i] >> seq & 1:
-                seq += 1
-            window = self.window_of[seq]
-            row.cross, row.n_ctx = self.cross_of[window], self.ctx_of[window]
-            row.output = -1
-            if batch.wants_logits[i]:
-                row.output = n_outputs
-                n_outputs += 1
+        cdef bint early
+        cdef int kind
+        for kind in range(2):           # the kernels want rows of earlier text first
+            early = kind == 0
+            for i in range(batch.n_tokens):
+                if batch.early[i] != early:
+                    continue
+                cells += self._fill_row(&self.rows[n_rows], batch, i, kv, <int32_t>slots[i], cells)
+                self.rows[n_rows].output = -1
+                if batch.wants_logits[i]:
+                    self.rows[n_rows].output = n_outputs
+                    n_outputs += 1
+                n_rows += 1
+            if early:
+                self.decode_job.n_early = n_rows
+
+    cdef int _fill_row(
+        self, wx_row * row, Batch batch, int i, KvCache kv, int32_t slot, int32_t * cells) noexcept nogil:
+        """Fill the row of token i, whose list of cells goes to `cells`, and return how many they are."""
+        cdef int j, n = 0, pos, seq = 0, window
+        row.token, row.pos, row.slot, row.cells = batch.token[i], batch.pos[i], slot, cells
+        for pos in range(batch.pos[i] + 1):
+            cells[pos] = -1
+        for j in range(kv.n_used):
+            if kv.cells[j].seqs & batch.seqs[i] and 0 <= kv.cells[j].pos <= batch.pos[i]:
+                cells[kv.cells[j].pos] = j
+        for pos in range(batch.pos[i] + 1):
+            if cells[pos] >= 0:
+                cells[n] = cells[pos]
+                n += 1
+        row.n_cells = n
+        while seq < MAX_WINDOWS - 1 and not batch.seqs[i] >> seq & 1:
+            seq += 1
+        window = self.window_of[seq]
+        row.cross, row.n_ctx = self.cross_of[window], self.ctx_of[window]
+        return n

@@ -84,6 +84,7 @@ cdef extern from "whispyx_kernels.h" nogil:
         const wx_model * model
         const wx_row * rows
         int32_t n_rows
+        int32_t n_early
         int32_t n_outputs
         uint16_t * self_k
         uint16_t * self_v

@@ -7,6 +7,7 @@
 #include "cross.h"
 
 #define BLOCK WX_BLOCK
+enum { EARLY = 100 };           /* int8 keys and values, queries and weights of 8 bits; no type of the others */
 
 #if defined(WX_ISA_AVX2)
 #define Q_MOST 32767.0f         /* largest whole number of a query */
@@ -24,6 +25,7 @@ typedef struct work {
     float * scores;             /* (WX_TILE_Q, padded) */
     float * sums;               /* (WX_TILE_Q, dp) */
     char * x;                   /* queries, then weights, in the form that the products want */
+    float * factors;            /* EARLY: (WX_TILE_Q, blocks), what the weights of a block are multiplied by */
     float q_scale[WX_TILE_Q];
     int32_t q_zero[WX_TILE_Q];
     float total[WX_TILE_Q];
@@ -32,7 +34,7 @@ typedef struct work {
 size_t wx_cross_scratch(const wx_model * model) {
     int64_t padded = wx_round_up(model->n_audio_ctx, BLOCK), dp = wx_round_up(model->n_state / model->n_text_head, 16);
     int64_t longest = padded > dp ? padded : dp;
-    return (size_t) (WX_TILE_Q * (padded + dp + longest) * 4 + BLOCK * 4);
+    return (size_t) (WX_TILE_Q * (padded + dp + longest + padded / BLOCK) * 4 + BLOCK * 4);
 }
 
 /* Floats in the form that the products of bf16 take. */
@@ -63,7 +65,17 @@ WX_INLINE void put_whole(wx_vi n, int32_t at, char * to, int64_t plane, const in
 #endif
 }
 
+/* Whole numbers of 8 bits, one after another. */
+WX_INLINE void put_byte(wx_vi n, int32_t at, char * to) {
+#if defined(WX_ISA_AVX2)
+    (void) n, (void) at, (void) to;
+#else
+    _mm_storeu_si128((__m128i *) (to + at), _mm512_cvtepi32_epi8(n));
+#endif
+}
+
 WX_INLINE int64_t form_bytes(const int type) {      /* of a query's or a weight's number in x */
+    if (type == EARLY) return 1;
 #if defined(WX_ISA_AVX512_BF16)
     return type == WX_BF16 ? 2 : type == WX_I8 ? 2 : 4;
 #else
@@ -76,10 +88,12 @@ static void take_query(work * w, int32_t type, int32_t i, const float * q) {
     float padded[WX_HEAD_MAX];
     memcpy(padded, q, (size_t) d * sizeof(float));
     for (int32_t c = d; c < dp; c++) padded[c] = 0.0f;
+    const int early = type == EARLY;
     char * to = w->x + i * dp * form_bytes(type);
     if (type == WX_F32) memcpy(to, padded, (size_t) dp * sizeof(float));
     if (type == WX_BF16) put_bf16(padded, dp, to);
-    if (type != WX_I8) return;
+    if (type != WX_I8 && !early) return;
+    const float whole = early ? 127.0f : Q_MOST;
     wx_v top = wx_zero(), bad = wx_zero();
     for (int32_t c = 0; c < dp; c += WX_LANES) {
         wx_v x = wx_load(padded + c);
@@ -87,19 +101,20 @@ static void take_query(work * w, int32_t type, int32_t i, const float * q) {
         bad = wx_fma(x, wx_zero(), bad);
     }
     float most = wx_largest(top);
-    wx_v by = wx_set1(most > 0.0f ? Q_MOST / most : 0.0f);
+    wx_v by = wx_set1(most > 0.0f ? whole / most : 0.0f);
     wx_vi sum = wx_zeroi();
     for (int32_t c = 0; c < dp; c += WX_LANES) {
         wx_vi n = wx_round_i32(wx_load(padded + c) * by);
         sum = wx_add_i32(sum, n);
-        put_whole(n, c, to, dp, 1);
+        if (early) put_byte(n, c, to);
+        else put_whole(n, c, to, dp, 1);
     }
     int32_t parts[WX_LANES];
     memcpy(parts, &sum, sizeof parts);
     uint32_t zero = 0;
     for (int32_t c = 0; c < WX_LANES; c++) zero += (uint32_t) parts[c];
     w->q_zero[i] = WX_UNIT_I8 == 4 ? (int32_t) (zero * 128u) : 0;
-    w->q_scale[i] = most / Q_MOST + wx_sum(bad);
+    w->q_scale[i] = most / whole + wx_sum(bad);
 }
 
 WX_INLINE void find_scores(const int type, const int nq, work * w) {
@@ -121,7 +136,9 @@ WX_INLINE void find_scores(const int type, const int nq, work * w) {
 #if defined(WX_ISA_AVX2)
                 tile_i8(nq, WX_TILE_I, 1, block + at * dp, dp / 2, (const int32_t *) w->x, dp / 2, sum);
 #else
-                tile_i8(nq, WX_TILE_I, 1, block + at * dp, dp / 4, (const int32_t *) w->x, dp / 2, dp / 4, sum);
+                if (type == EARLY)
+                    tile_byte(nq, WX_TILE_I, 1, block + at * dp, dp / 4, (const int32_t *) w->x, dp / 4, sum);
+                else tile_i8(nq, WX_TILE_I, 1, block + at * dp, dp / 4, (const int32_t *) w->x, dp / 2, dp / 4, sum);
 #endif
                 WX_UNROLL for (int q = 0; q < nq; q++) {
                     wx_vi zero = wx_set1i(w->q_zero[q]);
@@ -139,7 +156,7 @@ WX_INLINE void find_scores(const int type, const int nq, work * w) {
         for (int32_t key = w->n_keys; key < w->padded; key++) w->scores[q * w->padded + key] = -INFINITY;
 }
 
-static float top_of(const float * x, int32_t n) {
+WX_INLINE float top_of(const float * x, int32_t n) {
     wx_v top = wx_load(x);
     for (int32_t i = WX_LANES; i < n; i += WX_LANES) top = wx_max(top, wx_load(x + i));
     return wx_largest(top);
@@ -160,6 +177,30 @@ static void find_weights(work * w, int32_t type, int32_t i) {
     if (type == WX_BF16) put_bf16(x, w->padded, to);
 }
 
+#if !defined(WX_ISA_AVX2)
+/* Weights of query i in 255 steps of the largest of each block. */
+static void find_early_weights(work * w, int32_t i) {
+    const float * x = w->scores + (int64_t) i * w->padded;
+    float * factors = w->factors + i * w->s.n_blocks;
+    char * to = w->x + (int64_t) i * w->padded;
+    const float most = top_of(x, w->padded);
+    float total = 0.0f;
+    for (int32_t b = 0; b < w->s.n_blocks; b++, x += BLOCK) {
+        const float highest = top_of(x, BLOCK);
+        const wx_v at = wx_set1(highest);
+        wx_vi sum = wx_zeroi();
+        for (int32_t key = 0; key < BLOCK; key += WX_LANES) {
+            wx_vi n = wx_round_i32(wx_exp_weight(wx_load(x + key) - at) * wx_set1(255.0f));
+            sum = wx_add_i32(sum, n);
+            put_byte(n, b * BLOCK + key, to);
+        }
+        factors[b] = expf(highest - most) * (1.0f / 255.0f);
+        total += factors[b] * (float) _mm512_reduce_add_epi32(sum);
+    }
+    w->total[i] = total;
+}
+#endif
+
 WX_INLINE void values_of(const int type, const int nq, const int nv, work * w, int32_t b, int32_t at) {
     const int32_t dp = w->s.dp;
     const char * block = w->values + b * w->s.v_block + (int64_t) at * BLOCK * w->s.size;
@@ -170,7 +211,7 @@ WX_INLINE void values_of(const int type, const int nq, const int nv, work * w, i
                   w->padded / 2, w->sums + at, dp);
 }
 
-WX_INLINE void values_of_i8(const int nq, const int nv, work * w, int32_t b, int32_t at) {
+WX_INLINE void values_of_i8(const int early, const int nq, const int nv, work * w, int32_t b, int32_t at) {
     const int32_t dp = w->s.dp;
     const char * block = w->values + b * w->s.v_block;
     const float * scales = (const float *) (block + (int64_t) BLOCK * dp) + at;
@@ -179,13 +220,18 @@ WX_INLINE void values_of_i8(const int nq, const int nv, work * w, int32_t b, int
     tile_i8(nq, nv, 0, block + at * BLOCK, BLOCK / 2, (const int32_t *) w->x + b * (BLOCK / 2),
             w->padded / 2, sum);
 #else
-    tile_i8(nq, nv, 0, block + at * BLOCK, BLOCK / 4, (const int32_t *) w->x + b * (BLOCK / 4),
-            w->padded / 2, w->padded / 4, sum);
+    if (early)
+        tile_byte(nq, nv, 0, block + at * BLOCK, BLOCK / 4, (const int32_t *) w->x + b * (BLOCK / 4), w->padded / 4, sum);
+    else
+        tile_i8(nq, nv, 0, block + at * BLOCK, BLOCK / 4, (const int32_t *) w->x + b * (BLOCK / 4),
+                w->padded / 2, w->padded / 4, sum);
 #endif
     WX_UNROLL for (int q = 0; q < nq; q++) {
         WX_UNROLL for (int v = 0; v < nv; v++) {
             float * out = w->sums + q * dp + at + v * WX_LANES;
-            wx_store(out, wx_fma(wx_from_i32(sum[q][v]), wx_load(scales + v * WX_LANES), wx_load(out)));
+            wx_v x = wx_from_i32(sum[q][v]);
+            if (early) x *= wx_set1(w->factors[q * w->s.n_blocks + b]);
+            wx_store(out, wx_fma(x, wx_load(scales + v * WX_LANES), wx_load(out)));
         }
     }
 }
@@ -195,9 +241,10 @@ WX_INLINE void find_values(const int type, const int nq, work * w) {
     memset(w->sums, 0, (size_t) nq * dp * sizeof(float));
     for (int32_t b = 0; b < w->s.n_blocks; b++) {
         int32_t at = 0;
-        if (type == WX_I8) {
-            for (; at + WX_TILE_I * WX_LANES <= dp; at += WX_TILE_I * WX_LANES) values_of_i8(nq, WX_TILE_I, w, b, at);
-            for (; at < dp; at += WX_LANES) values_of_i8(nq, 1, w, b, at);
+        if (type == WX_I8 || type == EARLY) {
+            for (; at + WX_TILE_I * WX_LANES <= dp; at += WX_TILE_I * WX_LANES)
+                values_of_i8(type == EARLY, nq, WX_TILE_I, w, b, at);
+            for (; at < dp; at += WX_LANES) values_of_i8(type == EARLY, nq, 1, w, b, at);
         } else {
             for (; at + WX_TILE_V * WX_LANES <= dp; at += WX_TILE_V * WX_LANES)
                 values_of(type, nq, WX_TILE_V, w, b, at);
@@ -208,8 +255,8 @@ WX_INLINE void find_values(const int type, const int nq, work * w) {
 
 typedef void (*step_fn)(work * w);
 #define STEPS_OF(type, nq)                                                          \
-    static void scores_##type##_##nq(work * w) { find_scores(WX_##type, nq, w); }   \
-    static void values_##type##_##nq(work * w) { find_values(WX_##type, nq, w); }
+    static void scores_##type##_##nq(work * w) { find_scores(type, nq, w); }        \
+    static void values_##type##_##nq(work * w) { find_values(type, nq, w); }
 #define STEPS_OF_TYPE(type) STEPS_OF(type, 1) STEPS_OF(type, 2) STEPS_OF(type, 3) STEPS_OF(type, 4) STEPS_MORE(type)
 #define NAMES_OF_TYPE(what, type) \
     { what##_##type##_1, what##_##type##_2, what##_##type##_3, what##_##type##_4 NAMES_MORE(what, type) }
@@ -220,14 +267,18 @@ typedef void (*step_fn)(work * w);
 #define STEPS_MORE(type)
 #define NAMES_MORE(what, type)
 #endif
-STEPS_OF_TYPE(F32)
-STEPS_OF_TYPE(BF16)
-STEPS_OF_TYPE(I8)
-
-static const step_fn scores[3][WX_TILE_Q] = {
-    NAMES_OF_TYPE(scores, F32), NAMES_OF_TYPE(scores, BF16), NAMES_OF_TYPE(scores, I8)};
-static const step_fn values[3][WX_TILE_Q] = {
-    NAMES_OF_TYPE(values, F32), NAMES_OF_TYPE(values, BF16), NAMES_OF_TYPE(values, I8)};
+STEPS_OF_TYPE(WX_F32)
+STEPS_OF_TYPE(WX_BF16)
+STEPS_OF_TYPE(WX_I8)
+#if defined(WX_ISA_AVX2)
+#define KINDS(what) NAMES_OF_TYPE(what, WX_F32), NAMES_OF_TYPE(what, WX_BF16), NAMES_OF_TYPE(what, WX_I8)
+#else
+STEPS_OF_TYPE(EARLY)
+#define KINDS(what) \
+    NAMES_OF_TYPE(what, WX_F32), NAMES_OF_TYPE(what, WX_BF16), NAMES_OF_TYPE(what, WX_I8), NAMES_OF_TYPE(what, EARLY)
+#endif
+static const step_fn scores[][WX_TILE_Q] = {KINDS(scores)};
+static const step_fn values[][WX_TILE_Q] = {KINDS(values)};
 
 /* Softmax over the first n of a row of raw scores, for those who look where the head looks. */
 static void look_at(const float * x, int32_t n, float * out) {
@@ -253,16 +304,22 @@ static void look_at(const float * x, int32_t n, float * out) {
 }
 
 void wx_cross_attend(const wx_model * model, const void * cross, int32_t n_ctx, int32_t layer, int32_t head,
-                     const float * q, int64_t q_stride, int32_t n_q, float * out, int64_t out_stride, float * look,
-                     int32_t n_positions, void * scratch) {
+                     int early, const float * q, int64_t q_stride, int32_t n_q, float * out, int64_t out_stride,
+                     float * look, int32_t n_positions, void * scratch) {
     work w = {.s = wx_cross_shape_of(model, n_ctx), .n_keys = n_ctx};
     w.padded = w.s.n_blocks * BLOCK;
     w.keys = (const char *) cross + layer * w.s.layer + head * w.s.head;
     w.values = w.keys + w.s.n_blocks * w.s.k_block;
     w.scores = scratch;
     w.sums = w.scores + (int64_t) WX_TILE_Q * w.padded;
-    w.x = (char *) (w.sums + (int64_t) WX_TILE_Q * w.s.dp);
-    int32_t type = model->cross_type, kind = type == WX_F32 ? 0 : type == WX_BF16 ? 1 : 2;
+    w.factors = w.sums + (int64_t) WX_TILE_Q * w.s.dp;
+    w.x = (char *) (w.factors + (int64_t) WX_TILE_Q * w.s.n_blocks);
+    int32_t type = model->cross_type;
+    (void) early;
+#if !defined(WX_ISA_AVX2)
+    if (early && type == WX_I8) type = EARLY;
+#endif
+    int32_t kind = type == WX_F32 ? 0 : type == WX_BF16 ? 1 : type == WX_I8 ? 2 : 3;
     int32_t most = type == WX_F32 ? WX_TILE_Q : WX_TILE_Q_PAIRS, n_tiles = (n_q + most - 1) / most;
     for (int32_t tile = 0; tile < n_tiles; tile++) {
         int32_t first = (int32_t) ((int64_t) n_q * tile / n_tiles);
@@ -277,7 +334,15 @@ void wx_cross_attend(const wx_model * model, const void * cross, int32_t n_ctx, 
                 for (int32_t p = seen; p < n_positions; p++) row[p] = 0.0f;
             }
         }
-        for (int32_t i = 0; i < n; i++) find_weights(&w, type, i);
+        for (int32_t i = 0; i < n; i++) {
+#if !defined(WX_ISA_AVX2)
+            if (type == EARLY) {
+                find_early_weights(&w, i);
+                continue;
+            }
+#endif
+            find_weights(&w, type, i);
+        }
         values[kind][n - 1](&w);
         for (int32_t i = 0; i < n; i++) {
             float divisor = type == WX_I8 ? w.total[i] * P_MOST : w.total[i];

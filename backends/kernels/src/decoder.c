@@ -3,7 +3,8 @@
  * Few rows are bound by the memory that weights and cross keys come from: the threads share the outputs of a matrix,
  * each brings the rows it multiplies into form for itself, and they meet between phases. Many rows (a prompt) are bound
  * by arithmetic: each thread takes its rows through the whole block and they meet once, when keys and values of all
- * rows are in the cache. A row's sums run in the same order either way.
+ * rows are in the cache. A row's sums run in the same order either way. Rows of earlier text are the first ones of a
+ * job, and are multiplied in a coarser form.
  */
 #include <string.h>
 
@@ -29,11 +30,12 @@ static size_t aligned(size_t n) { return (n + WX_ALIGN - 1) / WX_ALIGN * WX_ALIG
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Bytes of n rows of whatever form a matrix of this model may want. */
+/* Bytes of n rows of whatever form a matrix of this model may want, those of earlier text apart. */
 static size_t rows_bytes(int32_t n, int32_t k) {
     size_t most = larger(wx_rows_bytes(WX_F32, n, k), wx_rows_bytes(WX_I8, n, k));
     most = larger(most, wx_rows_bytes(WX_Q8, n, k));
-    return aligned(larger(most, wx_rows_bytes(WX_BF16, n, k)));
+    most = larger(most, wx_rows_bytes(WX_S8, n, k));
+    return aligned(larger(most, wx_rows_bytes(WX_BF16, n, k))) + 3 * WX_ALIGN;     /* two kinds are rounded up twice */
 }
 
 static int by_rows(int32_t n_rows, int32_t nth) { return n_rows >= ROWS_EACH * nth; }
@@ -67,7 +69,8 @@ typedef struct task {
     const wx_model * m;
     int32_t ith, nth;
     int32_t by_rows;
-    int32_t first, last;        /* its rows when by_rows, else all */
+    int32_t first, last;        /* its rows when by_rows, else all ... */
+    int32_t early;              /* ... of which [first, early) are of earlier text */
     float * x, * qkv, * att, * up, * own;
     char * rows, * own_rows, * work;
     char * all_rows;            /* plan.rows ... */
@@ -80,6 +83,7 @@ static void take_rows(task * t, int32_t from) {
     t->by_rows = by_rows((int32_t) n, t->nth);
     if (t->by_rows) wx_share(n, ROW_STEP, t->ith, t->nth, &first, &last);
     t->first = from + (int32_t) first, t->last = from + (int32_t) last;
+    t->early = t->job->n_early < t->first ? t->first : t->job->n_early < t->last ? t->job->n_early : t->last;
     t->rows = t->all_rows + (t->by_rows ? t->rows_each * (size_t) t->ith : 0);
 }
 
@@ -90,31 +94,57 @@ static void phase(const task * t) {
     if (!t->by_rows) meet(t);
 }
 
-/* The rows that a thread multiplies (its own from t->first on), normalised if there is a norm, in form for a matrix. */
-static wx_rows in_form(const task * t, const wx_matrix * w, const wx_norm * norm, const float * x, int32_t n_in) {
-    int32_t n = t->last - t->first, form = wx_form(w->type), few = !t->by_rows && n <= FEW;
-    wx_rows rows = wx_rows_at(form, n, wx_round_up(n_in, WX_K_STEP), few ? t->own_rows : t->rows);
-    int64_t first = 0, last = n;
-    if (!few && !t->by_rows) wx_share(n, 1, t->ith, t->nth, &first, &last);
-    for (int64_t i = first; i < last; i++) {
-        const float * row = x + (t->first + i) * n_in;
+/* Rows of one kind, [first, last), in form for a matrix. */
+typedef struct kind_rows {
+    int32_t first, last;
+    wx_rows rows;
+} kind_rows;
+
+/* The rows that a thread multiplies, in form for a matrix: earlier text, then the others. */
+typedef struct formed {
+    kind_rows of[2];
+} formed;
+
+/* Rows [first, last) in form, normalised if there is a norm; what a thread does of it unless all do all. */
+static kind_rows in_form(const task * t, int32_t form, int32_t first, int32_t last, const wx_norm * norm,
+                         const float * x, int32_t n_in, int share, char * memory) {
+    kind_rows k = {first, last, wx_rows_at(form, last - first, wx_round_up(n_in, WX_K_STEP), memory)};
+    int64_t from = 0, to = last - first;
+    if (share) wx_share(to, 1, t->ith, t->nth, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const float * row = x + (first + i) * n_in;
         if (norm != NULL) wx_norm_row(norm, row, n_in, t->own);
-        wx_rows_put(&rows, (int32_t) i, norm != NULL ? t->own : row, n_in);
+        wx_rows_put(&k.rows, (int32_t) i, norm != NULL ? t->own : row, n_in);
     }
+    return k;
+}
+
+/* The rows of a thread (its own when by_rows, else all) in form for matrix w. */
+static formed form_rows(const task * t, const wx_matrix * w, const wx_norm * norm, const float * x, int32_t n_in) {
+    const int few = !t->by_rows && t->last - t->first <= FEW, share = !few && !t->by_rows;
+    const int32_t early = wx_early_form(w->type), k = wx_round_up(n_in, WX_K_STEP);
+    char * memory = few ? t->own_rows : t->rows;
+    formed f;
+    f.of[0] = in_form(t, early, t->first, t->early, norm, x, n_in, share, memory);
+    memory += wx_rows_bytes(early, t->early - t->first, k);
+    f.of[1] = in_form(t, wx_form(w->type), t->early, t->last, norm, x, n_in, share, memory);
     if (!few) phase(t);
-    return rows;
+    return f;
 }
 
 /* A thread's share of y = x w + bias, y of `stride` floats a row; it makes outputs [*a, *b) of its rows. */
-static void multiply(const task * t, const wx_linear * w, const wx_rows * rows, int32_t kind, float * y, int64_t stride,
+static void multiply(const task * t, const wx_linear * w, const formed * f, int32_t kind, float * y, int64_t stride,
                      int64_t * a, int64_t * b) {
-    wx_epilogue e = {.kind = kind, .out_f32 = y + t->first * stride, .stride = stride};
     *a = 0, *b = w->w.n_out;
     if (!t->by_rows) wx_share(w->w.n_out, WX_PANEL, t->ith, t->nth, a, b);
-    if (*a < *b && rows->n > 0) wx_gemm(&w->w, w->bias, rows, 0, rows->n, (int32_t) *a, (int32_t) *b, &e);
+    for (int i = 0; i < 2; i++) {
+        const wx_rows * rows = &f->of[i].rows;
+        const wx_epilogue e = {.kind = kind, .out_f32 = y + f->of[i].first * stride, .stride = stride};
+        if (*a < *b && rows->n > 0) wx_gemm(&w->w, w->bias, rows, 0, rows->n, (int32_t) *a, (int32_t) *b, &e);
+    }
 }
 
-static void add_linear(const task * t, const wx_linear * w, const wx_rows * rows) {
+static void add_linear(const task * t, const wx_linear * w, const formed * rows) {
     int64_t a, b;
     multiply(t, w, rows, WX_RESIDUAL, t->x, t->m->n_state, &a, &b);
     phase(t);
@@ -164,24 +194,31 @@ static void attend_self(const task * t, int32_t layer) {
     phase(t);
 }
 
+/* The end of the rows from `row` on that share a window and are of one kind. */
+static int32_t group_end(const task * t, int32_t row) {
+    const wx_row * rows = t->job->rows;
+    int32_t end = row + 1, last = row < t->early ? t->early : t->last;
+    while (end < last && rows[end].cross == rows[row].cross) end++;
+    return end;
+}
+
 /* Its queries are where those of self attention were. */
 static void attend_cross(const task * t, int32_t layer) {
     const wx_decode * job = t->job;
     int64_t n = t->m->n_state, heads = t->m->n_text_head, d = n / heads;
     int64_t n_groups = 0, first, last, number = 0;
-    for (int32_t i = t->first; i < t->last; i++)
-        n_groups += i == t->first || job->rows[i].cross != job->rows[i - 1].cross;
+    for (int32_t row = t->first; row < t->last; row = group_end(t, row)) n_groups++;
     first = 0, last = n_groups * heads;
     if (!t->by_rows) wx_share(n_groups * heads, 1, t->ith, t->nth, &first, &last);
     for (int32_t row = t->first, end; row < t->last; row = end) {
-        for (end = row + 1; end < t->last && job->rows[end].cross == job->rows[row].cross;) end++;
+        end = group_end(t, row);
         for (int64_t head = 0; head < heads; head++, number++) {
             if (number < first || number >= last) continue;
             float * look = NULL;
             for (int32_t i = 0; i < job->n_watched; i++)
                 if (job->watched[i].layer == layer && job->watched[i].index == head)
                     look = job->look + ((int64_t) i * job->n_rows + row) * job->n_positions;
-            wx_cross_attend(t->m, job->rows[row].cross, job->rows[row].n_ctx, layer, (int32_t) head,
+            wx_cross_attend(t->m, job->rows[row].cross, job->rows[row].n_ctx, layer, (int32_t) head, row < t->early,
                             t->qkv + row * 3 * n + head * d, 3 * n, end - row, t->att + row * n + head * d, n, look,
                             job->n_positions, t->work);
         }
@@ -206,26 +243,26 @@ static void block(task * t, int32_t layer) {
     const wx_decoder_layer * l = &t->m->decoder[layer];
     int32_t n = t->m->n_state;
     int64_t a, b;
-    wx_rows rows = in_form(t, &l->qkv.w, &l->attn_ln, t->x, n);
+    formed rows = form_rows(t, &l->qkv.w, &l->attn_ln, t->x, n);
     multiply(t, &l->qkv, &rows, WX_PLAIN, t->qkv, 3 * n, &a, &b);
     store_cells(t, layer, a, b);
     meet(t);
     leave_prompt(t, layer);
     attend_self(t, layer);
-    rows = in_form(t, &l->out.w, NULL, t->att, n);
+    rows = form_rows(t, &l->out.w, NULL, t->att, n);
     add_linear(t, &l->out, &rows);
 
-    rows = in_form(t, &l->cross_q.w, &l->cross_ln, t->x, n);
+    rows = form_rows(t, &l->cross_q.w, &l->cross_ln, t->x, n);
     multiply(t, &l->cross_q, &rows, WX_PLAIN, t->qkv, 3 * n, &a, &b);
     phase(t);
     attend_cross(t, layer);
-    rows = in_form(t, &l->cross_out.w, NULL, t->att, n);
+    rows = form_rows(t, &l->cross_out.w, NULL, t->att, n);
     add_linear(t, &l->cross_out, &rows);
 
-    rows = in_form(t, &l->up.w, &l->mlp_ln, t->x, n);
+    rows = form_rows(t, &l->up.w, &l->mlp_ln, t->x, n);
     multiply(t, &l->up, &rows, WX_GELU, t->up, 4 * n, &a, &b);
     phase(t);
-    rows = in_form(t, &l->down.w, NULL, t->up, 4 * n);
+    rows = form_rows(t, &l->down.w, NULL, t->up, 4 * n);
     add_linear(t, &l->down, &rows);
 }
 

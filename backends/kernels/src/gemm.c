@@ -14,7 +14,15 @@ int32_t wx_form(int32_t type) {
 #endif
 }
 
+int32_t wx_early_form(int32_t type) {
+#if !defined(WX_ISA_AVX2)
+    if (type == WX_Q8) return WX_S8;
+#endif
+    return wx_form(type);
+}
+
 static int64_t number_bytes(int32_t form) {
+    if (form == WX_S8) return 1;
     return form == WX_I8 || form == WX_G8 ? WX_I8_BYTES : form == WX_Q8 ? 2 : form == WX_BF16 ? WX_BF16_BYTES : 4;
 }
 
@@ -28,11 +36,13 @@ static int64_t groups_of(int32_t k) { return ((int64_t) k + WX_G8_INPUTS - 1) / 
 
 static size_t scale_bytes(int32_t form, int32_t n, int32_t k) {
     if (form == WX_G8) return aligned((size_t) n * (size_t) groups_of(k) * 2 * sizeof(float));
+    if (form == WX_S8) return aligned((size_t) n * (size_t) groups_of(k) * sizeof(float));
     return form == WX_I8 || form == WX_Q8 ? aligned((size_t) n * sizeof(float)) : 0;
 }
 
 size_t wx_rows_bytes(int32_t form, int32_t n, int32_t k) {
-    size_t starts = form == WX_Q8 ? (size_t) wx_round_up(k, WX_K_STEP) / WX_Q8_INPUTS : form == WX_I8 ? 1 : 0;
+    size_t blocks = (size_t) wx_round_up(k, WX_K_STEP) / WX_Q8_INPUTS;
+    size_t starts = form == WX_Q8 || form == WX_S8 ? blocks : form == WX_I8 ? 1 : 0;
     return data_bytes(form, n, k) + scale_bytes(form, n, wx_round_up(k, WX_K_STEP)) +
            aligned((size_t) n * starts * sizeof(int32_t));
 }
@@ -147,7 +157,41 @@ static void put_row_q8(const wx_rows * to, int32_t row, const float * x, int32_t
     }
 }
 
+#if !defined(WX_ISA_AVX2)
+/* In steps of each group's largest number / 127. */
+static void put_row_s8(const wx_rows * to, int32_t row, const float * x, int32_t n) {
+    char * data = (char *) to->data + row * to->stride;
+    float * scale = to->scale + row * groups_of(to->k);
+    int32_t * start = to->start + (int64_t) row * (to->k / WX_Q8_INPUTS);
+    for (int32_t first = 0; first < to->k; first += WX_G8_INPUTS, scale++) {
+        const int32_t k = to->k - first < WX_G8_INPUTS ? to->k - first : WX_G8_INPUTS;
+        wx_v v[WX_G8_INPUTS / WX_LANES], top = wx_zero(), nothing = wx_zero();
+        for (int32_t i = 0; i < k / WX_LANES; i++) {
+            const int32_t at = first + i * WX_LANES;
+            v[i] = at + WX_LANES <= n ? wx_load(x + at) : at < n ? wx_load_n(x + at, n - at) : wx_zero();
+            top = wx_max(top, wx_abs(v[i]));
+            nothing = wx_fma(v[i], wx_zero(), nothing);     /* NaN where a number is not finite */
+        }
+        const float largest = wx_largest(top);
+        const wx_v steps = wx_set1(largest < 1e-30f ? 0.0f : 127.0f / largest);
+        *scale = largest / 127.0f + wx_sum(nothing);
+        for (int32_t i = 0; i < k / WX_LANES; i += 2, start++) {
+            wx_vi a = wx_round_i32(v[i] * steps), b = wx_round_i32(v[i + 1] * steps);
+            _mm_storeu_si128((__m128i *) (data + first + i * WX_LANES), _mm512_cvtsepi32_epi8(a));
+            _mm_storeu_si128((__m128i *) (data + first + (i + 1) * WX_LANES), _mm512_cvtsepi32_epi8(b));
+            *start = -128 * _mm512_reduce_add_epi32(wx_add_i32(a, b));      /* weights come with 128 added */
+        }
+    }
+}
+#endif
+
 void wx_rows_put(const wx_rows * to, int32_t row, const float * x, int32_t n_in) {
+#if !defined(WX_ISA_AVX2)
+    if (to->form == WX_S8) {
+        put_row_s8(to, row, x, n_in);
+        return;
+    }
+#endif
     if (to->form == WX_I8) {
         put_row_i8(to, row, x, n_in);
     } else if (to->form == WX_G8) {
@@ -167,10 +211,10 @@ void wx_rows_put(const wx_rows * to, int32_t row, const float * x, int32_t n_in)
 
 /* What is the same for all tiles of one call. */
 typedef struct job {
-    int32_t type;
+    int32_t type;               /* of the matrix, or WX_S8 where the rows have that form */
     int64_t stride;             /* bytes from row to row of activations */
     int64_t units, words;
-    int64_t groups;             /* of a row of activations, for WX_G8 */
+    int64_t groups;             /* of a row of activations, for WX_G8 and WX_S8 */
     const uint32_t * weights;
     const char * x;
     const float * x_scale, * bias;
@@ -240,11 +284,25 @@ static void tiles_q8(const job * j, const char * x, int64_t row, const uint32_t 
     switch (rows) { TILE_Q8(1); TILE_Q8(2); TILE_Q8(3); }
 }
 
+#if !defined(WX_ISA_AVX2)
+#define TILE_S8(ROWS) case ROWS: wx_tile_s8(ROWS, x, j->stride, start, scale, j->groups, blocks, panel, tile); break
+static void tiles_s8(const job * j, const char * x, int64_t row, const uint32_t * panel, int rows, float * tile) {
+    int64_t blocks = j->units / WX_Q8_UNITS;
+    const int32_t * start = j->x_start + row * blocks;
+    const float * scale = j->x_scale + row * j->groups;
+    switch (rows) { TILE_S8(1); TILE_S8(2); TILE_S8(3); TILE_S8(4); TILE_S8(5); TILE_S8(6); }
+}
+#endif
+
 static void multiply(const job * j, int64_t row, int rows, int32_t out) {
     _Alignas(64) float tile[WX_TILE * WX_PANEL];
     const uint32_t * panel = j->weights + out / WX_PANEL * j->words;
     const float * w_scale = (const float *) (panel + j->units * WX_PANEL);
     const char * x = j->x + row * j->stride;
+#if !defined(WX_ISA_AVX2)
+    if (j->type == WX_S8) tiles_s8(j, x, row, panel, rows, tile);
+    else
+#endif
     if (j->type == WX_F32) tiles_f32(j, x, panel, rows, tile);
     else if (j->type == WX_Q8) tiles_q8(j, x, row, panel, rows, tile);
     else if (j->type == WX_BF16) tiles_bf16(j, x, panel, rows, tile);
@@ -262,7 +320,8 @@ void wx_gemm(const wx_matrix * w, const float * bias, const wx_rows * x, int32_t
              .x_scale = x->scale, .x_start = x->start, .bias = bias, .e = e, .n_out = w->n_out};
     int32_t block = (int32_t) (BLOCK_BYTES / j.stride / WX_TILE * WX_TILE);
     if (block < WX_TILE) block = WX_TILE;
-    int32_t height = w->type == WX_Q8 ? WX_TILE_Q8 : WX_TILE;
+    if (x->form == WX_S8) j.type = WX_S8;
+    int32_t height = j.type == WX_Q8 ? WX_TILE_Q8 : WX_TILE;
     for (int32_t first = row_first; first < row_last; first += block) {
         int32_t last = row_last - first < block ? row_last : first + block;
         for (int32_t out = out_first; out < out_last; out += WX_PANEL) {

@@ -25,20 +25,24 @@ static inline int32_t wx_round_up(int64_t n, int64_t step) { return (int32_t) ((
 
 /* Activations in the form that a matrix multiplies with: rows of f32 (WX_F32; WX_BF16 where the instruction set has no
    bf16 dot product), bf16 (WX_BF16), u8 with one scale and one number for 0 per row (WX_I8) or per WX_G8_INPUTS numbers
-   of a row (WX_G8), or 16 bits and one scale per row (WX_Q8). */
+   of a row (WX_G8), or 16 bits and one scale per row (WX_Q8). Rows of earlier text meet a matrix of WX_Q8 as s8 with one
+   scale per WX_G8_INPUTS numbers (WX_S8), where that is faster. */
+enum { WX_S8 = 16 };            /* no type of a matrix */
+
 typedef struct wx_rows {
-    int32_t form;               /* wx_form(matrix type) */
+    int32_t form;               /* wx_form(matrix type), or wx_early_form */
     int32_t n, k;               /* rows; numbers of a row, a multiple of WX_K_STEP */
     int64_t stride;             /* numbers from one row to the next: k; a convolution over rows sets another */
     void * data;                /* 64-byte aligned; a product reads round_up(n_in, 4) numbers of a row, no more
-                                   (WX_Q8: k) */
+                                   (WX_Q8 and WX_S8: k) */
     float * scale;              /* WX_I8 and WX_Q8: (n); WX_G8: (n, groups, 2), of each group the scale, and minus the
-                                   scale times the number that stands for 0 */
-    int32_t * start;            /* WX_Q8: (n, k / WX_Q8_INPUTS), what the sums of a block begin with; WX_I8: (n), minus
+                                   scale times the number that stands for 0; WX_S8: (n, groups) */
+    int32_t * start;            /* WX_Q8, WX_S8: (n, k / WX_Q8_INPUTS), what the sums of a block begin with; WX_I8: (n), minus
                                    the number that stands for 0 */
 } wx_rows;
 
 int32_t wx_form(int32_t matrix_type);                       /* WX_F32 or the same type */
+int32_t wx_early_form(int32_t matrix_type);                 /* the same for earlier text: WX_S8 or wx_form */
 size_t wx_rows_bytes(int32_t form, int32_t n, int32_t k);   /* data and scales, rounded up to WX_ALIGN */
 wx_rows wx_rows_at(int32_t form, int32_t n, int32_t k, void * memory);
 /* Write the f32 numbers x (n_in) as one row, padding with zeros. The order of 8 bits and of WX_Q8 is private. */

@@ -142,6 +142,26 @@ WX_INLINE void tile_i8(const int nq, const int nv, const int w_unsigned, const c
         WX_UNROLL for (int v = 0; v < nv; v++)
             sum[q][v] = wx_add_i32(_mm512_slli_epi32((wx_vi) high[q][v], 8), (wx_vi) low[q][v]);
 }
+
+/* The same with numbers of 8 bits in x. */
+WX_INLINE void tile_byte(const int nq, const int nv, const int w_unsigned, const char * w, int32_t steps,
+                         const int32_t * x, int64_t x_stride, wx_vi sum[WX_TILE_Q][WX_TILE_I]) {
+    wx_v16 acc[WX_TILE_Q][WX_TILE_I];
+    WX_UNROLL for (int q = 0; q < nq; q++)
+        WX_UNROLL for (int v = 0; v < nv; v++) acc[q][v] = (wx_v16) wx_zeroi();
+    for (int32_t s = 0; s < steps; s++, w += nv * WX_LANES * 4) {
+        fetch(w, nv * WX_LANES * 4);
+        wx_vi y[WX_TILE_I];
+        WX_UNROLL for (int v = 0; v < nv; v++) y[v] = wx_loadi(w + v * 64);
+        WX_UNROLL for (int q = 0; q < nq; q++) {
+            wx_vi a = wx_set1i(x[q * x_stride + s]);
+            WX_UNROLL for (int v = 0; v < nv; v++)
+                acc[q][v] = (wx_v16) (w_unsigned ? _mm512_dpbusd_epi32((wx_vi) acc[q][v], y[v], a)
+                                                 : _mm512_dpbusd_epi32((wx_vi) acc[q][v], a, y[v]));
+        }
+    }
+    WX_UNROLL for (int q = 0; q < nq; q++) WX_UNROLL for (int v = 0; v < nv; v++) sum[q][v] = (wx_vi) acc[q][v];
+}
 #endif
 
 #endif

@@ -12,6 +12,7 @@
 
 #define WX_TILE 6                               /* rows; with WX_COLUMNS vectors of outputs it fills the registers */
 #define WX_TILE_Q8 3                            /* the same of Q8, which has two sums for an output */
+#define WX_S8_BLOCKS (WX_G8_INPUTS / WX_Q8_INPUTS)  /* blocks of a matrix that one scale of early rows is for */
 #define WX_COLUMNS (WX_PANEL / WX_LANES)
 
 #if defined(WX_ISA_AVX2)
@@ -309,6 +310,35 @@ static inline __attribute__((always_inline)) void wx_tile_q8(const int rows, con
                 float * to = out + r * WX_PANEL + c * WX_LANES;
                 __m512i sum = _mm512_add_epi32((__m512i) lower[r][c], _mm512_slli_epi32((__m512i) upper[r][c], 8));
                 wx_store(to, wx_fma(_mm512_cvtepi32_ps(sum), scale, wx_load(to)));
+            }
+        }
+    }
+}
+
+/* The same times activations of 8 bits, signed, with a scale per WX_G8_INPUTS of them: `by`, `groups` in a row. */
+static inline __attribute__((always_inline)) void wx_tile_s8(const int rows, const char * x, int64_t stride,
+                                                             const int32_t * start, const float * by, int64_t groups,
+                                                             int64_t blocks, const uint32_t * panel, float * out) {
+    for (int i = 0; i < rows * WX_PANEL; i += WX_LANES) wx_store(out + i, wx_zero());
+    for (int64_t b = 0; b < blocks; b++, panel += WX_PANEL / 2) {
+        wx_sums sum[WX_TILE][WX_COLUMNS], w[WX_COLUMNS];
+        WX_UNROLL for (int r = 0; r < rows; r++)
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+                sum[r][c] = (wx_sums) _mm512_set1_epi32(start[r * blocks + b]);
+        for (int u = 0; u < WX_Q8_UNITS; u++, panel += WX_PANEL, x += 4) {
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) w[c] = (wx_sums) _mm512_loadu_si512(panel + c * WX_LANES);
+            WX_UNROLL for (int r = 0; r < rows; r++) {
+                __m512i a = _mm512_set1_epi32(*(const wx_word *) (x + r * stride));
+                WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+                    sum[r][c] = (wx_sums) _mm512_dpbusd_epi32((__m512i) sum[r][c], (__m512i) w[c], a);
+            }
+        }
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+            wx_v scale = wx_load_f16((const uint16_t *) panel + c * WX_LANES);
+            WX_UNROLL for (int r = 0; r < rows; r++) {
+                float * to = out + r * WX_PANEL + c * WX_LANES;
+                wx_v v = wx_from_i32((__m512i) sum[r][c]) * wx_set1(by[r * groups + b / WX_S8_BLOCKS]);
+                wx_store(to, wx_fma(v, scale, wx_load(to)));
             }
         }
     }

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WX_KERNELS_ABI 4
+#define WX_KERNELS_ABI 5
 #define WX_ALIGN 64             /* of every block of memory that is handed over */
 #define WX_MAX_LAYERS 128
 #define WX_Q8_INPUTS 32         /* that share a scale */
@@ -121,6 +121,7 @@ typedef struct wx_decode {
     const wx_model * model;
     const wx_row * rows;
     int32_t n_rows;
+    int32_t n_early;            /* rows [0, n_early) are text of before the window: no outputs, 8 bits do for them */
     int32_t n_outputs;
     uint16_t * self_k, * self_v;        /* f16 (n_text_layer, n_cells, n_state) */
     int64_t n_cells;
