@@ -119,6 +119,68 @@ def test_a_prompt_is_the_same_as_its_tokens_one_by_one(library: Library, kind: i
     assert (watched == logits).all()
 
 
+# Rows of earlier text have activations, queries and weights of 8 bits: what the rows after them see of it, relative.
+EARLY_BOUND = {F32: 1e-3, BF16: 1e-2, Q8: 3e-2}
+
+
+def earlier_first(rows: list[dict[str, Any]], asked: int) -> tuple[list[dict[str, Any]], int]:
+    """Rows of each window but its last `asked` as earlier text, in front of all others; and how many they are."""
+    longest = {id(row["cross"]): row["pos"] + 1 for row in rows}
+    early = [{**row, "output": -1} for row in rows if row["pos"] < longest[id(row["cross"])] - asked]
+    late = [row for row in rows if row["pos"] >= longest[id(row["cross"])] - asked]
+    return early + [{**row, "output": i} for i, row in enumerate(late)], len(early)
+
+
+@each_library
+@TYPES
+@pytest.mark.parametrize(("n_state", "n_head", "n_ctx"), SIZES)
+def test_text_after_earlier_text_is_near_float64(
+    library: Library, kind: int, n_state: int, n_head: int, n_ctx: int
+) -> None:
+    decoder = Decoder(n_state, n_head, 2, weights=kind, cross=I8 if kind == Q8 else kind)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, n_ctx, [40, 9])
+    expected = decoder.run(rows, {})[0]
+    asked, n_early = earlier_first(rows, 3)
+    logits, _ = packed.run(asked, packed.cache(49), n_early=n_early)
+    assert n_early == 43
+    assert logits.shape == (6, decoder.n_vocab)
+    assert error(logits, expected[[37, 38, 39, 46, 47, 48]]) < EARLY_BOUND[kind]
+
+
+@each_library
+@TYPES
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_earlier_text_is_the_same_alone_and_among_others(library: Library, kind: int, nth: int) -> None:
+    decoder = Decoder(128, 2, 2, weights=kind, cross=I8 if kind == Q8 else kind)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 130, [7, 2, 151, 20])
+    cache, together = packed.cache(180), packed.cache(180)
+    asked, n_early = earlier_first(rows, 2)
+    for row in asked[:n_early]:
+        packed.run([row], cache, n_early=1)
+    alone = np.concatenate([packed.run([{**row, "output": 0}], cache)[0] for row in asked[n_early:]])
+    logits, _ = packed.run(asked, together, nth=nth, n_early=n_early)
+    assert (logits == alone).all()
+    assert (cache[0] == together[0]).all() and (cache[1] == together[1]).all()
+
+
+@each_library
+@TYPES
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_earlier_text_that_is_no_number_is_none_to_those_who_see_it(library: Library, kind: int, bad: float) -> None:
+    decoder = Decoder(64, 1, 2, weights=kind, cross=I8 if kind == Q8 else kind)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 70, [6, 1])
+    asked, n_early = earlier_first(rows, 2)
+    good, _ = packed.run(asked, packed.cache(7), n_early=n_early)
+    decoder.d_pe[1, 3] = bad  # the first window's earlier text; the second one has none
+    logits, _ = packed.run(asked, packed.cache(7), n_early=n_early)
+    assert n_early == 4
+    assert np.isnan(logits[:2]).all()
+    assert (logits[2] == good[2]).all()
+
+
 @each_library
 def test_the_longest_prompt(library: Library) -> None:
     decoder = Decoder(64, 1, 1, weights=BF16, cross=BF16)
