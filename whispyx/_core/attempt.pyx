@@ -101,7 +101,8 @@ cdef class Attempt:
         state.forget_sequences(self.first, <int>len(self.decoders))
         self.kept = list(prompt) if self.keeper >= 0 else None
         for i in range(self.n_prompt):
-            state.batch.add(prompt[i], i, <unsigned long long>1 << self.first, i == sot or i == self.n_prompt - 1, i < sot)
+            state.batch.add(prompt[i], i, <unsigned long long>1 << self.first,
+                            wants_logits=i == sot or i == self.n_prompt - 1, early=i < sot)
         self.n_rows = 1 if sot == self.n_prompt - 1 else PROMPT_ROWS
         return self.n_rows
 

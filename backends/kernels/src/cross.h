@@ -41,9 +41,10 @@ static inline int32_t wx_cross_width(const wx_cross_shape * s, int32_t at) {
 size_t wx_cross_scratch(const wx_model * model);
 
 /* One head of one layer for n_q rows of one window, whose q and out lie strides apart; q carries the scale of the
-   softmax. With `early`, int8 keys and values meet queries and weights of 8 bits where that is faster. `look`, if there is one, takes (n_q, n_positions): the softmax over the first n_positions alone. */
+   softmax. With `early`, int8 keys and values meet queries and weights of 8 bits where that is faster. `look`, if there
+   is one, takes (n_q, n_positions): the softmax over the first n_positions alone. */
 void wx_cross_attend(const wx_model * model, const void * cross, int32_t n_ctx, int32_t layer, int32_t head,
-                     int early, const float * q, int64_t q_stride, int32_t n_q, float * out, int64_t out_stride, float * look,
-                     int32_t n_positions, void * scratch);
+                     int early, const float * q, int64_t q_stride, int32_t n_q, float * out, int64_t out_stride,
+                     float * look, int32_t n_positions, void * scratch);
 
 #endif

@@ -221,7 +221,8 @@ WX_INLINE void values_of_i8(const int early, const int nq, const int nv, work * 
             w->padded / 2, sum);
 #else
     if (early)
-        tile_byte(nq, nv, 0, block + at * BLOCK, BLOCK / 4, (const int32_t *) w->x + b * (BLOCK / 4), w->padded / 4, sum);
+        tile_byte(nq, nv, 0, block + at * BLOCK, BLOCK / 4, (const int32_t *) w->x + b * (BLOCK / 4), w->padded / 4,
+                  sum);
     else
         tile_i8(nq, nv, 0, block + at * BLOCK, BLOCK / 4, (const int32_t *) w->x + b * (BLOCK / 4),
                 w->padded / 2, w->padded / 4, sum);

@@ -15,7 +15,8 @@ static void * take(const wx_heads * h, int64_t * taken, int64_t n) {
 
 static wx_heads lay_out(int32_t matrix_type, int32_t score_type, int32_t n_head, int32_t d, int32_t n_ctx,
                         void * memory, int64_t * taken) {
-    wx_heads h = {.form = WX_F32, .scores = WX_F32, .values = WX_F32, .n_head = n_head, .d = d, .n_ctx = n_ctx, .q = memory};
+    wx_heads h = {
+        .form = WX_F32, .scores = WX_F32, .values = WX_F32, .n_head = n_head, .d = d, .n_ctx = n_ctx, .q = memory};
 #if defined(WX_ISA_AVX512_BF16)
     if (matrix_type != WX_F32) h.form = h.scores = h.values = WX_BF16;
 #endif

@@ -25,9 +25,9 @@ static inline int32_t wx_round_up(int64_t n, int64_t step) { return (int32_t) ((
 
 /* Activations in the form that a matrix multiplies with: rows of f32 (WX_F32; WX_BF16 where the instruction set has no
    bf16 dot product), bf16 (WX_BF16), u8 with one scale and one number for 0 per row (WX_I8) or per WX_G8_INPUTS numbers
-   of a row (WX_G8), or 16 bits and one scale per row (WX_Q8). Rows of earlier text meet a matrix of WX_Q8 as s8 with one
-   scale per WX_G8_INPUTS numbers (WX_S8), where that is faster. */
-enum { WX_S8 = 16 };            /* no type of a matrix */
+   of a row (WX_G8), or 16 bits and one scale per row (WX_Q8). Rows of earlier text meet a matrix of WX_Q8 as s8 with a
+   scale per WX_G8_INPUTS numbers, where that is faster: WX_S8, which is no type of a matrix. */
+enum { WX_S8 = 16 };
 
 typedef struct wx_rows {
     int32_t form;               /* wx_form(matrix type), or wx_early_form */
@@ -37,8 +37,8 @@ typedef struct wx_rows {
                                    (WX_Q8 and WX_S8: k) */
     float * scale;              /* WX_I8 and WX_Q8: (n); WX_G8: (n, groups, 2), of each group the scale, and minus the
                                    scale times the number that stands for 0; WX_S8: (n, groups) */
-    int32_t * start;            /* WX_Q8, WX_S8: (n, k / WX_Q8_INPUTS), what the sums of a block begin with; WX_I8: (n), minus
-                                   the number that stands for 0 */
+    int32_t * start;            /* WX_Q8 and WX_S8: (n, k / WX_Q8_INPUTS), what the sums of a block begin with; WX_I8:
+                                   (n), minus the number that stands for 0 */
 } wx_rows;
 
 int32_t wx_form(int32_t matrix_type);                       /* WX_F32 or the same type */
