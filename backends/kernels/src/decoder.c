@@ -185,11 +185,15 @@ static void attend_self(const task * t, int32_t layer) {
     const uint16_t * k = job->self_k + layer * job->n_cells * n, * v = job->self_v + layer * job->n_cells * n;
     int64_t first = 0, last = (t->last - t->first) * heads;
     if (!t->by_rows) wx_share(last, 1, t->ith, t->nth, &first, &last);
-    for (int64_t i = first; i < last; i++) {
-        int64_t row = t->first + i / heads, head = i % heads * d;
+    for (int64_t i = first, end; i < last; i = end) {
+        const int64_t row = t->first + i / heads, head = i % heads;
         const wx_row * r = &job->rows[row];
-        wx_self_attend(t->qkv + row * 3 * n + head, k + head, v + head, (int32_t) n, (int32_t) d, r->cells, r->n_cells,
-                       t->att + row * n + head, t->work);
+        end = i + heads - head < last ? i + heads - head : last;
+        if (!t->by_rows)
+            wx_self_bring(k + head * d, v + head * d, (int32_t) n, (int32_t) ((end - i) * d), r->cells, r->n_cells);
+        for (int64_t at = head * d; at < (head + end - i) * d; at += d)
+            wx_self_attend(t->qkv + row * 3 * n + at, k + at, v + at, (int32_t) n, (int32_t) d, r->cells, r->n_cells,
+                           t->att + row * n + at, t->work);
     }
     phase(t);
 }
@@ -266,6 +270,27 @@ static void block(task * t, int32_t layer) {
     add_linear(t, &l->down, &rows);
 }
 
+/* The logits that matter, once more: a row is one thread's, or where there are more threads than rows all threads'. */
+static void compute_again(const task * t) {
+    const wx_decode * job = t->job;
+    const wx_model * m = t->m;
+    const int together = job->n_outputs < t->nth;
+    int32_t found[WX_CANDIDATES];
+    int64_t first = 0, last = job->n_rows;
+    if (!together) wx_share(job->n_rows, 1, t->ith, t->nth, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        if (job->rows[i].output < 0) continue;
+        float * logits = job->logits + (int64_t) job->rows[i].output * m->n_vocab;
+        int64_t a = 0, b = wx_candidates(m, logits, found);
+        wx_norm_row(&m->d_ln, t->x + i * m->n_state, m->n_state, t->own);
+        if (together) {
+            wx_share(b, 1, t->ith, t->nth, &a, &b);
+            meet(t);            /* all have looked before the first one writes */
+        }
+        wx_rescore(m, t->own, found, (int32_t) a, (int32_t) b, logits);
+    }
+}
+
 static void find_logits(const task * t) {
     const wx_decode * job = t->job;
     const wx_model * m = t->m;
@@ -285,12 +310,7 @@ static void find_logits(const task * t) {
     if (first < last) wx_gemm(&m->logits, NULL, &rows, 0, n, (int32_t) first, (int32_t) last, &e);
     if (m->logits.type == WX_F32) return;
     meet(t);
-    wx_share(job->n_rows, 1, t->ith, t->nth, &first, &last);
-    for (int64_t i = first; i < last; i++) {
-        if (job->rows[i].output < 0) continue;
-        wx_norm_row(&m->d_ln, t->x + i * m->n_state, m->n_state, t->own);
-        wx_rescore(m, t->own, job->logits + (int64_t) job->rows[i].output * m->n_vocab);
-    }
+    compute_again(t);
 }
 
 void wx_decode_stage(const wx_decode * job, int32_t stage, int32_t ith, int32_t nth) {

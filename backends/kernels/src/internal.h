@@ -94,8 +94,13 @@ void wx_cross_store(const wx_model * model, void * cross, int32_t n_ctx, int32_t
 size_t wx_decode_bytes(const wx_model * model, int32_t n_rows, int32_t n_outputs, int32_t nth);
 void wx_decode_stage(const wx_decode * job, int32_t stage, int32_t ith, int32_t nth);
 
-/* Compute the largest logits of a row again, from the embedding as it is in the file. */
-void wx_rescore(const wx_model * model, const float * hidden, float * logits);
+/* The tokens whose logits of a row matter, of text, times and what lies behind; returns how many. */
+#define WX_CANDIDATES_OF_A_KIND 512
+#define WX_CANDIDATES (3 * WX_CANDIDATES_OF_A_KIND)
+int32_t wx_candidates(const wx_model * model, const float * logits, int32_t * found);
+/* Compute the logits of found[first] .. found[last - 1] again, from the embedding as it is in the file. */
+void wx_rescore(const wx_model * model, const float * hidden, const int32_t * found, int32_t first, int32_t last,
+                float * logits);
 
 void wx_scan_row(const float * row, int32_t n, int32_t beg, wx_scan * found);
 void wx_mel_frames(const float * padded, int64_t first, int64_t last, const float * window, const float * filters,

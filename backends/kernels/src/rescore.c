@@ -7,7 +7,8 @@
  */
 #include "vector.h"
 
-#define MOST 512                /* rows that are computed again at most */
+#define MOST WX_CANDIDATES_OF_A_KIND
+#define AHEAD 12                /* rows whose lines are asked for ahead: they lie anywhere in the file */
 
 static const float NEAR[] = {8.0f, 6.0f, 4.0f, 2.0f, 1.0f};
 
@@ -50,20 +51,42 @@ static int32_t above(const float * x, int32_t n, float least, int32_t * found) {
     return count;
 }
 
-static void part(const wx_model * m, const float * hidden, float * logits, int32_t first, int32_t last) {
-    int32_t found[MOST], count = MOST + 1;
-    float top = -__builtin_inff();
-    for (int32_t i = first; i < last; i++) top = logits[i] > top ? logits[i] : top;
+static float top_of(const float * x, int32_t n) {
+    const int32_t whole = n - n % WX_LANES;
+    wx_v tops = wx_set1(-__builtin_inff());
+    for (int32_t i = 0; i < whole; i += WX_LANES) tops = wx_max(wx_load(x + i), tops);     /* NaN is left out */
+    float top = wx_largest(tops);
+    for (int32_t i = whole; i < n; i++) top = x[i] > top ? x[i] : top;
+    return top;
+}
+
+/* Those of tokens [first, last) that are near their largest. */
+static int32_t near_top(const float * logits, int32_t first, int32_t last, int32_t * found) {
+    const float top = top_of(logits + first, last - first);
+    int32_t count = MOST + 1;
     for (size_t i = 0; i < sizeof(NEAR) / sizeof(NEAR[0]) && count > MOST; i++)
         count = above(logits + first, last - first, top - NEAR[i], found);
-    if (count > MOST) return;   /* so many are alike that none of them is worth the trouble */
-    for (int32_t i = 0; i < count; i++) logits[first + found[i]] = row_times(m, first + found[i], hidden);
+    if (count > MOST) return 0; /* so many are alike that none of them is worth the trouble */
+    for (int32_t i = 0; i < count; i++) found[i] += first;
+    return count;
 }
 
 /* Text and times apart: where the rules ask for a time, the likeliest one counts, however unlikely it is. So are the
    tokens behind the times, which may be words or of no use at all. */
-void wx_rescore(const wx_model * m, const float * hidden, float * logits) {
-    part(m, hidden, logits, 0, m->beg);
-    part(m, hidden, logits, m->beg, m->end);
-    part(m, hidden, logits, m->end, m->n_vocab);
+int32_t wx_candidates(const wx_model * m, const float * logits, int32_t * found) {
+    int32_t count = near_top(logits, 0, m->beg, found);
+    count += near_top(logits, m->beg, m->end, found + count);
+    return count + near_top(logits, m->end, m->n_vocab, found + count);
+}
+
+void wx_rescore(const wx_model * m, const float * hidden, const int32_t * found, int32_t first, int32_t last,
+                float * logits) {
+    const int64_t row = (int64_t) m->n_state * (m->d_te_type == WX_F32 ? 4 : 2);
+    for (int32_t i = first; i < last + AHEAD; i++) {
+        if (i < last) {
+            const char * next = (const char *) m->d_te + found[i] * row;
+            for (int64_t at = 0; at < row; at += 64) _mm_prefetch(next + at, _MM_HINT_T0);
+        }
+        if (i >= first + AHEAD) logits[found[i - AHEAD]] = row_times(m, found[i - AHEAD], hidden);
+    }
 }

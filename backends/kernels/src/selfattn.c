@@ -14,6 +14,17 @@
 
 size_t wx_self_scratch(void) { return (CHUNK + 16) * sizeof(float); }
 
+void wx_self_bring(const uint16_t * k, const uint16_t * v, int32_t n_state, int32_t n, const int32_t * cells,
+                   int32_t n_cells) {
+    for (int32_t i = 0; i < n_cells; i++) {
+        const int64_t cell = (int64_t) cells[i] * n_state;
+        for (int32_t c = 0; c < n; c += 32) {       /* a line */
+            _mm_prefetch((const char *) (k + cell + c), _MM_HINT_T1);
+            _mm_prefetch((const char *) (v + cell + c), _MM_HINT_T1);
+        }
+    }
+}
+
 void wx_self_store(const float * x, int32_t n, uint16_t * cell) {
     int32_t c = 0;
     for (; c + WX_LANES <= n; c += WX_LANES) wx_store_f16(cell + c, wx_load(x + c));
@@ -50,7 +61,7 @@ WX_INLINE __m128 sums_of(wx_v a, wx_v b, wx_v c, wx_v d) {
 
 /* Scores of n cells; room for 4 more. */
 WX_INLINE void find_scores(const float * q, const uint16_t * k, const uint16_t * v, int32_t n_state, int32_t d,
-                        const int32_t * cells, int32_t n, float * scores) {
+                           const int32_t * cells, int32_t n, float * scores) {
     for (int32_t i = 0; i < n; i += 4) {
         const uint16_t * key[4];
         wx_v sum[4];
@@ -71,7 +82,7 @@ WX_INLINE void find_scores(const float * q, const uint16_t * k, const uint16_t *
 
 /* out = out * keep + sum of weights times values; 4 vectors at a time where there are as many. */
 WX_INLINE void add_values(const uint16_t * v, int32_t n_state, int32_t d, const int32_t * cells, int32_t n,
-                       const float * weights, float keep, float * out) {
+                          const float * weights, float keep, float * out) {
     int32_t c = 0;
     for (; c + 4 * WX_LANES <= d; c += 4 * WX_LANES) {
         wx_v sum[4];
