@@ -35,7 +35,7 @@ cdef enum:
 # Which type the matrices of each role have; "qkv", "out", "up", "down" and "cross_kv" are kinds of the encoder's.
 # The decoder is bound by the memory that its weights come from, and repeats its errors token after token: 8 bits with a
 # scale per 32 inputs, activations of 16 bits. What else is in 8 bits costs less than bf16 does in the encoder: cross
-# keys and values have many scales, as have the queries and keys that scores of the encoder's attention are made of, and
+# keys and values have many scales, as have queries, keys, weights and values of the encoder's attention ("scores"), and
 # the logits that matter are computed again. The encoder's matrices bear 8 bits with scales per group of inputs on both
 # sides (all but the projection of attention, for which they save little); with a scale per row, one kind of them is
 # further away than all in bf16. "mixed" is that plan; "bf16" has no more in 8 bits than the decoder, which is nearer to

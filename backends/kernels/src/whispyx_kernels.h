@@ -64,8 +64,8 @@ typedef struct wx_model {
     int32_t n_mels, n_audio_ctx, n_state, n_audio_head, n_audio_layer;
     int32_t n_text_ctx, n_text_head, n_text_layer, n_vocab;
     int32_t cross_type;         /* how cross keys and values are kept: WX_F32, WX_BF16, WX_I8 */
-    int32_t score_type;         /* WX_I8: the encoder's scores come from 8-bit queries and keys, where VNNI is and the
-                                   matrices are not f32; else they are multiplied like what is beside them */
+    int32_t score_type;         /* WX_I8: the encoder's attention multiplies 8-bit queries and keys, weights and values,
+                                   where VNNI is and the matrices are not f32; else it multiplies like those */
     wx_linear conv1, conv2;     /* (n_state, 3 n_in): input index k * n_in + channel, k = 0 the earliest */
     const float * e_pe;         /* (n_audio_ctx, n_state) */
     const wx_encoder_layer * encoder;   /* NULL: no encoder */
