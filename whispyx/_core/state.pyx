@@ -283,8 +283,7 @@ cdef class State:
         return self._finished(status)
 
     cdef int _finished(self, ggml_status status) except -1:
-        # Asks the devices, too: the weights lie on the same ones, and did before anything of this state. With our
-        # kernels there are none to ask.
+        # Asks the devices, too: the weights lie on the same ones (with our kernels there are none to ask).
         self.weights.check()
         if status == GGML_STATUS_SUCCESS:
             return 0
