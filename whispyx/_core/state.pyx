@@ -478,8 +478,7 @@ cdef class State:
         if self.external is not None:
             self.external.close()
             self.external = self.external_out = None
-        self.weights = None
-        self.mel = None
+        self.weights = self.mel = None
         self.encoded_ctx = self.n_logits = 0
         self.logit_store = None
         self._free()
