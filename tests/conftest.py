@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,6 +31,17 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     if "s" not in config.option.reportchars:
         config.option.reportchars += "s"  # the reason of every skip is shown at the end
+
+
+@pytest.fixture(scope="module", autouse=True)
+def freed_memory_goes_back() -> Iterator[None]:
+    """What is freed in the middle of glibc's heap stays with the process, and forks of gigabytes are slow."""
+    yield
+    gc.collect()
+    if sys.platform.startswith("linux"):
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
+        if trim is not None:
+            trim(0)
 
 
 @pytest.fixture(scope="session")
