@@ -57,9 +57,7 @@ def encoder_peak(h: Any, compute: str, peaks: dict[str, float]) -> float | None:
 def _multiplied(part: str, types: dict[str, str] | None) -> str:
     if types is None:  # ggml's operations multiply halves as floats
         return "f32"
-    kind = types.get(part, types["encoder"])
-    if part == "values" or (part == "scores" and kind != "i8"):  # in full or in bf16, as the matrix before them
-        kind = "f32" if types["encoder"] == "f32" else "bf16"
+    kind = types.get("scores" if part == "values" else part, types["encoder"])
     return MULTIPLIED[kind]
 
 
