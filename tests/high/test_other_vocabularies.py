@@ -129,6 +129,18 @@ def test_a_model_that_is_filled_up_says_what_the_model_in_it_says(
     assert (found.languages, found.multilingual) == (known.languages, known.multilingual)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_vocab", PADDED)
+def test_what_fills_a_model_up_is_left_out_of_a_file_of_whisper_cpp(n_vocab: int, form: str, tmp_path: Path) -> None:
+    inner, padded = tmp_path / "inner.bin", tmp_path / "padded.bin"
+    convert(made(inner_of(PADDED[n_vocab]), form, tmp_path / "inner"), inner)
+    report = convert(made(enlarged(n_vocab, words=False), form, tmp_path / "padded"), padded)
+    assert padded.read_bytes() == inner.read_bytes()
+    assert inspect_model(padded).n_vocab == PADDED[n_vocab].n_vocab
+    assert report.tensors  # and the report is of what was written
+    assert sum(one.bytes_after for one in report.tensors) < padded.stat().st_size
+
+
 @functools.cache
 def truth_of(n_vocab: int) -> Transcript:
     file = enlarged(n_vocab, words=True)
@@ -207,6 +219,6 @@ def test_an_english_model_with_an_added_word_is_no_multilingual_one(tmp_path: Pa
 @pytest.mark.parametrize("form", ["huggingface", "gguf"])
 def test_whisper_cpp_s_layout_is_not_written_for_such_models(form: str, tmp_path: Path) -> None:
     """whisper.cpp would take each further token for one more language."""
-    file = enlarged(51904, words=False)
+    file = enlarged(51868, words=True)
     with pytest.raises(ParamsError, match="write GGUF"):
         convert(made(file, form, tmp_path), tmp_path / "model.bin")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import struct
@@ -38,6 +39,7 @@ OutputFormat = Literal["ggml", "gguf"]
 _MAGIC: Final = 0x67676D6C
 _QUANTIZED: Final = 2000  # version 2 of ggml's blocks, times 1000, is added to the number of the file type
 _CHUNK_NUMBERS: Final = 1 << 20
+_EMBEDDING: Final = "decoder.token_embedding.weight"
 _COMMON: Final = (51864, 51865, 51866)
 _TYPE_NAMES: Final = {number: name for name, number in GGML_TYPES.items()}
 _SPECIAL: Final = (
@@ -88,6 +90,7 @@ def convert(
     with WeightFile(open_model(source)) as weights, ThreadPoolExecutor(usable_cores()) as pool:
         work = _Work(weights, choice, pool, progress)
         if kind == "ggml":
+            work.leave_padding_out()
             _write_ggml(target, work)
         else:
             _write_gguf(target, work)
@@ -114,6 +117,7 @@ class _Work:
     ) -> None:
         self.weights, self.pool, self.progress = weights, pool, progress
         self.names = weights.names()
+        self.n_vocab = weights.hparams.n_vocab
         matrices = [name for name in self.names if self.is_matrix(name)]
         wanted = {name: choice.of_matrix(name, weights.type_of(name)) for name in matrices}
         all_f32 = set(wanted.values()) == {TYPES["f32"]}
@@ -121,9 +125,20 @@ class _Work:
             name: choice.of(name, weights.shape_of(name), weights.type_of(name), all_f32) for name in self.names
         }
         self.matrix_types = {self.types[name] for name in matrices}
-        self.total = sum(self.n_bytes(name) for name in self.names)
         self.done = 0
         self.reports: list[TensorReport] = []
+
+    def leave_padding_out(self) -> None:
+        """Keep the embedding of the tokens alone: rows behind them are never written, and not every format has them."""
+        self.n_vocab = self.weights.n_used_tokens
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        shape = self.weights.shape_of(name)
+        return (self.n_vocab, *shape[1:]) if name == _EMBEDDING else shape
+
+    @functools.cached_property
+    def total(self) -> int:
+        return sum(self.n_bytes(name) for name in self.names)
 
     def is_matrix(self, name: str) -> bool:
         shape = self.weights.shape_of(name)
@@ -132,13 +147,13 @@ class _Work:
     def n_bytes(self, name: str) -> int:
         from whispyx._core.description import tensor_bytes
 
-        found = tensor_bytes(self.types[name], self.weights.shape_of(name)[::-1])
+        found = tensor_bytes(self.types[name], self.shape_of(name)[::-1])
         assert found is not None  # TypeChoice.of has looked at the blocks
         return found
 
     def blocks(self, name: str) -> Iterator[bytes | bytearray]:
         """Yield a tensor's bytes in its new type, some rows at a time, in order; several threads round."""
-        shape, before, after = self.weights.shape_of(name), self.weights.type_of(name), self.types[name]
+        shape, before, after = self.shape_of(name), self.weights.type_of(name), self.types[name]
         width = shape[-1]
         n_rows = int(np.prod(shape[:-1], dtype=np.int64))
         step = max(1, _CHUNK_NUMBERS // width)
@@ -194,14 +209,14 @@ def _rounded(
 
 def _write_ggml(target: Path, work: _Work) -> None:
     weights = work.weights
-    if not _is_common(weights):
+    if not _is_common(work):
         raise ParamsError(
             f"{weights.name} has special tokens of its own, which whisper.cpp's format cannot tell: write GGUF"
         )
     with WholeFile(target) as out:
         out.write(_ggml_header(work))
         for name in work.names:
-            shape = weights.shape_of(name)
+            shape = work.shape_of(name)
             raw = name.encode("utf-8")
             out.write(struct.pack(f"<3i{len(shape)}i", len(shape), len(raw), work.types[name], *reversed(shape)))
             out.write(raw)
@@ -209,12 +224,12 @@ def _write_ggml(target: Path, work: _Work) -> None:
                 out.write(block)
 
 
-def _is_common(weights: WeightFile) -> bool:
+def _is_common(work: _Work) -> bool:
     """Whether the ids of special tokens follow from the number of tokens, as whisper.cpp takes them to."""
-    hp, vocab = weights.hparams, weights.vocab
-    if hp.n_vocab not in _COMMON:
+    hp, vocab = work.weights.hparams, work.weights.vocab
+    if work.n_vocab not in _COMMON:
         return False
-    plain = Vocab(HParams(*(getattr(hp, name) for name in FIELDS)), [])
+    plain = Vocab(HParams(work.n_vocab, *(getattr(hp, name) for name in FIELDS[1:])), [])
     return all(getattr(vocab, name) == getattr(plain, name) for name in _SPECIAL)
 
 
@@ -225,8 +240,8 @@ def _ggml_header(work: _Work) -> bytes:
     if kind not in FILE_TYPES:
         raise ParamsError(f"{kind} is no type of a file of whisper.cpp: choose one of {', '.join(FILE_TYPES)}")
     file_type = FILE_TYPES[kind] + (0 if kind in ("f32", "f16", "bf16") else _QUANTIZED)
-    settings = [getattr(hp, name) for name in FIELDS[:-1]]
-    tokens = weights.tokens
+    settings = [work.n_vocab, *(getattr(hp, name) for name in FIELDS[1:-1])]
+    tokens = weights.tokens[: work.n_vocab]
     parts = [
         struct.pack("<I11i", _MAGIC, *settings, file_type),
         struct.pack("<2i", *weights.filters.shape),
