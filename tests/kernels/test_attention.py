@@ -89,3 +89,29 @@ def test_very_low_scores_are_not_lost_beside_the_padding(library: Library, kind:
     for n_ctx in 1, 100, 257:
         mel = encoder.mel(n_ctx)
         assert error_of(packed.run(mel), encoder.run(mel)) < KINDS[kind][1]
+
+
+@each_library
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1e-20, 1e-37, 1e-44])
+@pytest.mark.parametrize("part", [0, 64, 128], ids=["queries", "keys", "values"])
+def test_numbers_that_are_nearly_nothing(library: Library, kind: str, size: float, part: int) -> None:
+    """The smallest ones that float32 has: no scale made of them may become 0 or infinite."""
+    encoder = silent(Encoder(64, 1, 1))
+    w, b = encoder.layers[0]["qkv"]
+    w[part : part + 64], b[part : part + 64] = 0, size
+    packed = Packed(encoder, library, **KINDS[kind][0])
+    mel = encoder.mel(70)
+    assert error_of(packed.run(mel), encoder.run(mel)) < KINDS[kind][1]
+
+
+@each_library
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FC00080, 0xFFC00155])
+@pytest.mark.parametrize("part", [0, 64, 128], ids=["queries", "keys", "values"])
+def test_a_nan_of_any_bits_stays_one(library: Library, kind: str, bits: int, part: int) -> None:
+    """A NaN has 23 bits that mean nothing; a file may hold any."""
+    encoder = silent(Encoder(64, 1, 1))
+    encoder.layers[0]["qkv"][1].view(np.uint32)[part + 3] = bits
+    found = Packed(encoder, library, **KINDS[kind][0]).run(encoder.mel(70))
+    assert np.isnan(found).all()

@@ -182,6 +182,31 @@ def test_earlier_text_that_is_no_number_is_none_to_those_who_see_it(library: Lib
 
 
 @each_library
+@pytest.mark.parametrize("early", [0, 1], ids=["late", "early"])
+@pytest.mark.parametrize(("n_ctx", "position"), [(10, 3), (70, 0), (130, 66)])
+def test_one_key_that_is_no_number_is_none_to_whoever_looks_at_it(
+    library: Library, early: int, n_ctx: int, position: int
+) -> None:
+    """In 8 bits, where it has no scale. The value beside it is a number, so nothing but the weight can tell."""
+    decoder = Decoder(64, 1, 2, cross=I8)
+    weights, _ = decoder.cross_kv
+    weights[:, 7] = 0
+    weights[5, 7] = 1e30  # the first layer's keys
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, n_ctx, [1])
+    hidden = np.random.default_rng(2).standard_normal((n_ctx, 64)).astype(np.float32)
+    hidden[:, 7] = 0
+    good, broken = packed.window(hidden), hidden.copy()
+    broken[position, 7] = 1e30
+    for window, finite in (good, True), (packed.window(broken), False):
+        keys, _ = cache = packed.cache(1)
+        packed.run([{**rows[0], "cross": window, "output": -1}], cache, n_early=early)
+        assert np.isfinite(keys[0]).all()  # what the first layer stores comes before its cross attention
+        assert np.isfinite(keys[1]).all() == finite
+        assert np.isnan(keys[1]).all() != finite
+
+
+@each_library
 def test_the_longest_prompt(library: Library) -> None:
     decoder = Decoder(64, 1, 1, weights=BF16, cross=BF16)
     packed = decoder.packed(library)

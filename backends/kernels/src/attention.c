@@ -149,7 +149,7 @@ static float weigh_f32(float * row, int32_t n, float scale, float top) {
 #if !defined(WX_ISA_AVX2)
 /* 2^x with an error of 1e-4, a twentieth of what rounding to bf16 adds. Adding 1.5 * 2^23 rounds to a whole number and
    leaves it in the low bits, from where it moves into the exponent. NaN has no low bits here: scores come from bf16
-   or have a scale that is NaN. */
+   or have a scale that is NAN. */
 WX_INLINE __m512 exp2_cheap(__m512 x) {
     const __m512 magic = wx_set1(12582912.0f);
     x = wx_max(wx_set1(-126.0f), x);

@@ -189,12 +189,15 @@ static void find_early_weights(work * w, int32_t i) {
         const float highest = top_of(x, BLOCK);
         const wx_v at = wx_set1(highest);
         wx_vi sum = wx_zeroi();
+        wx_v bad = wx_zero();       /* a score that is no number has a whole number for a weight: the factor tells */
         for (int32_t key = 0; key < BLOCK; key += WX_LANES) {
-            wx_vi n = wx_round_i32(wx_exp_weight(wx_load(x + key) - at) * wx_set1(255.0f));
+            wx_v p = wx_exp_weight(wx_load(x + key) - at);
+            wx_vi n = wx_round_i32(p * wx_set1(255.0f));
+            bad = wx_fma(p, wx_zero(), bad);
             sum = wx_add_i32(sum, n);
             put_byte(n, b * BLOCK + key, to);
         }
-        factors[b] = expf(highest - most) * (1.0f / 255.0f);
+        factors[b] = expf(highest - most) * (1.0f / 255.0f) + wx_sum(bad);
         total += factors[b] * (float) _mm512_reduce_add_epi32(sum);
     }
     w->total[i] = total;

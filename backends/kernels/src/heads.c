@@ -1,4 +1,5 @@
 /* Queries, keys and values of the encoder's attention, packed as the tiles of attention.c read them. */
+#include <math.h>
 #include <string.h>
 
 #include "attention.h"
@@ -74,14 +75,16 @@ static float to_codes(const wx_heads * h, const char * row, int8_t * codes) {
         else x[i] = _mm512_maskz_loadu_ps(there, row + 64 * i);
         largest = wx_max(largest, wx_abs(x[i]));
     }
-    float top = wx_largest(largest);
-    const wx_v steps = wx_set1(top > 0.0f ? 127.0f / top : 0.0f);
+    const float top = wx_largest(largest);
+    const int some = top > 1e-35f;      /* below, a step would be 0, and 0 times the -INFINITY of padding is NaN */
+    const wx_v steps = wx_set1(some ? 127.0f / top : 0.0f);
     wx_v nothing = wx_zero();       /* unless a number is not finite: then all scores of the row are NaN */
     for (int32_t i = 0; i < n; i++) {
         nothing += x[i] * wx_zero();
         _mm_storeu_si128((__m128i *) (codes + 16 * i), _mm512_cvtsepi32_epi8(wx_round_i32(x[i] * steps)));
     }
-    return (top > 0.0f ? top * (1.0f / 127.0f) : 1.0f) + wx_sum(nothing);
+    if (!(wx_sum(nothing) == 0.0f)) return NAN;     /* this one, whatever bits that of the row has: see exp2_cheap */
+    return some ? top * (1.0f / 127.0f) : 1.0f;
 }
 
 /* 16 keys of 16 units: from rows `stride` bytes apart to rows WX_PANEL units apart, turned. */
