@@ -82,7 +82,7 @@ LINE_STARTS: Final = (10.3, 14.2, 21.1)
 
 
 def _run(*command: str, cwd: Path) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=cwd, env=plain_environment(), capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)[:200]} ended with {done.returncode}: {done.stderr}")
 
@@ -123,13 +123,21 @@ def seconds_of(path: Path) -> float:
     return (path.stat().st_size - 44) / 2 / RATE
 
 
+def plain_environment() -> dict[str, str]:
+    """The environment without a sanitizer's library, under which espeak-ng hangs."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
 @lru_cache(maxsize=1)
 def folder() -> Path:
     """Return the folder of the sounds, made now unless it is there; `Unavailable` where a program is missing."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         raise Unavailable(f"the sounds of the trials are made with {' and '.join(missing)}, not installed here")
-    versions = [subprocess.run([tool, "--version"], capture_output=True, timeout=60).stdout for tool in TOOLS]
+    versions = [
+        subprocess.run([tool, "--version"], env=plain_environment(), capture_output=True, timeout=60).stdout
+        for tool in TOOLS
+    ]
     recipe = inspect.getsource(sys.modules[__name__]).encode()
     found = cache_root() / "test-data" / f"trials-{hashlib.sha256(b''.join([recipe, *versions])).hexdigest()[:16]}"
     if not found.is_dir():
