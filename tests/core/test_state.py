@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +124,23 @@ def test_a_state_outlives_its_closed_model() -> None:
     state.decode([ctx.vocab.sot], 0, 1)
     assert np.isfinite(state.logits()).all()
     state.close()
+
+
+def test_a_job_whose_model_is_closed_meanwhile_goes_on_to_its_end() -> None:
+    ctx = pair(TinyModel(weight_type="f16")).context(True)
+
+    def said(**callbacks: Any) -> list[bytes]:
+        params = FullParams(n_threads=1, temperature_inc=0.0, **callbacks)
+        with State(ctx) as state:
+            return [segment.text for segment in full(ctx, state, params, SOUND).segments]
+
+    def close(*_: object) -> bool:
+        ctx.close()
+        return True
+
+    expected = said()
+    assert expected and said(encoder_begin_callback=close) == expected
+    assert ctx.closed
 
 
 @pytest.mark.parametrize(

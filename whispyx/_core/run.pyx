@@ -244,7 +244,7 @@ cdef class FullRun:
             _logger.warning("%d ms of audio after the offset: at least %d ms are needed",
                             max(0, 10 * (self.seek_end - self.seek_start)), 10 * DELTA_MIN)
             return DONE
-        if self.ctx.weights is None:
+        if self.state.weights is None:
             return DONE     # a file without tensors: nothing can be recognised
         return LANGUAGE
 
