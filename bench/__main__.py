@@ -23,8 +23,9 @@ from typing import Any
 
 from bench import machine, report, roofline, sounds, suite
 from bench.engines import BATCH, OURS, Engine, all_engines
-from bench.measure import COMPUTE, at_least_one, default_threads, load_warning
+from bench.measure import at_least_one, default_threads, load_warning
 from tools.workers.client import WorkerError
+from whispyx._core.kernels import COMPUTE
 
 Rounds = dict[tuple[str, str], dict[str, list[float]]]
 OUT = Path(__file__).resolve().parents[1] / "build" / "bench"

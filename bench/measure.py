@@ -18,7 +18,6 @@ from tools import peers
 from tools.workers import client
 
 LOADS = 6
-COMPUTE = ("auto", "exact", "f32", "bf16", "mixed", "int8")
 Start = Callable[[], client.Worker]
 
 

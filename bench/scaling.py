@@ -20,7 +20,8 @@ import numpy as np
 
 from bench import sounds, suite
 from bench.engines import OURS, Session, all_engines
-from bench.measure import COMPUTE, at_least_one, default_threads, load_warning
+from bench.measure import at_least_one, default_threads, load_warning
+from whispyx._core.kernels import COMPUTE
 
 LENGTHS_S = (3, 11, 30, 60, 120)
 BEAMS = (1, 2, 3, 5, 8)

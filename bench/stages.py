@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from bench import sounds, suite
-from bench.measure import COMPUTE, at_least_one, default_threads, load_warning
+from bench.measure import at_least_one, default_threads, load_warning
 from tools.workers.client import FOLDER, Worker
+from whispyx._core.kernels import COMPUTE
 
 BEAMS = 5
 HOST_HEADER = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,16 @@ def child(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300, check=False
     )
+
+
+def tells_of_writing(code: str, path: Path, compute: str, how: str) -> None:
+    """Hold a program that prints what was told to saying of each that this file was written to."""
+    done = program(code, path, compute, how)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told
+    for one in told:
+        assert str(path) in one and "written to" in one
 
 
 def program(code: str, path: Path, compute: str, how: str = "") -> subprocess.CompletedProcess[str]:

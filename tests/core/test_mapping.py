@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.mapped import RECIPE, SOUND, computes, program, write_model
+from tests.core.mapped import RECIPE, SOUND, computes, program, tells_of_writing, write_model
 from tests.core.tiny import pair
 from tests.oracle.tiny_model import TinyModel
 from whispyx import Model, ParamsError
@@ -140,10 +140,7 @@ print(json.dumps(told))
 @pytest.mark.parametrize("compute", computes())
 @pytest.mark.parametrize("what", ["emptied", "touched"])
 def test_a_file_that_is_written_to_in_the_middle_of_a_job_is_told(gguf: Path, compute: str, what: str) -> None:
-    done = program(DURING, gguf, compute, what)
-    assert done.returncode == 0, done.stderr
-    for told in json.loads(done.stdout):
-        assert str(gguf) in told and "written to" in told
+    tells_of_writing(DURING, gguf, compute, what)
 
 
 def test_a_file_that_takes_the_place_of_another_changes_nothing(gguf: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.mapped import computes, program, write_model
+from tests.core.mapped import computes, program, tells_of_writing, write_model
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sends the signals of Linux")
 
@@ -114,10 +114,7 @@ print(json.dumps(told))
 @pytest.mark.parametrize("how", ["", "faulthandler"])
 def test_what_was_missing_once_stays_an_error(gguf: Path, compute: str, how: str) -> None:
     """Also where the same file, with its old date, is back before anybody looks: zeros were read meanwhile."""
-    done = program(MIDDLE, gguf, compute, how)
-    assert done.returncode == 0, done.stderr
-    for told in json.loads(done.stdout):
-        assert str(gguf) in told and "written to" in told
+    tells_of_writing(MIDDLE, gguf, compute, how)
 
 
 RAISED = """

@@ -135,11 +135,11 @@ WX_INLINE void tile(const int form, const int nv, const uint32_t * w, int32_t st
 
 /* ---- softmax of one row of a block ------------------------------------------------------------------------------ */
 
-/* e^(scale score - top) of n scores (whole half panels); returns their total. */
-static float weigh_f32(float * row, int32_t n, float scale, float top) {
+/* e^(score - top) of n scores (whole half panels); returns their total. */
+static float weigh_f32(float * row, int32_t n, float top) {
     wx_v total = wx_zero();
     for (int32_t i = 0; i < n; i += WX_LANES) {
-        wx_v e = wx_exp_weight(wx_fma(wx_load(row + i), wx_set1(scale), wx_set1(-top)));
+        wx_v e = wx_exp_weight(wx_load(row + i) - wx_set1(top));
         wx_store(row + i, e);
         total += e;
     }
@@ -203,8 +203,8 @@ static float weigh_i8(const float * row, int32_t n_groups, float scale, float to
 
 #if defined(WX_ISA_AVX512_BF16)
 /* The same as bf16 into `weights`; the total is that of the rounded weights, so that their sum over it is 1. */
-WX_INLINE float weigh_bf16(const float * row, int32_t n, float scale, float top, uint16_t * weights) {
-    const __m512 factor = wx_set1(scale * 1.44269504f), minus_top = wx_set1(top * -1.44269504f);
+WX_INLINE float weigh_bf16(const float * row, int32_t n, float top, uint16_t * weights) {
+    const __m512 factor = wx_set1(1.44269504f), minus_top = wx_set1(top * -1.44269504f);
     const __m512bh ones = (__m512bh) wx_set1i(0x3f803f80);
     __m512 total = wx_zero();
     for (int32_t i = 0; i < n; i += 32) {
@@ -252,8 +252,8 @@ WX_INLINE void score(const int form, const int nv, const wx_heads * h, int32_t u
     tile(form, nv, k, units, q, units, out, SCORE_STRIDE, 0);
 }
 
-WX_INLINE void attend(const int form, const int scores, const wx_heads * h, int32_t units, int32_t width, int32_t head,
-                      int32_t first, float total[ROWS], work * w) {
+WX_INLINE void attend(const int form, const wx_heads * h, int32_t units, int32_t width, int32_t head, int32_t first,
+                      float total[ROWS], work * w) {
     const uint32_t * q = h->q + (head * wx_heads_queries(h) + first) * units;
     const uint32_t * v = h->v + head * wx_heads_steps(h) * width;
     const int64_t panel = wx_heads_steps(h) * WX_PANEL;
@@ -265,14 +265,14 @@ WX_INLINE void attend(const int form, const int scores, const wx_heads * h, int3
         const int32_t n_true = h->n_ctx - key < BLOCK ? h->n_ctx - key : BLOCK, n = wx_round_up(n_true, HALF);
         int32_t i = 0;
         for (; i + WX_PANEL <= n; i += WX_PANEL)
-            score(scores, VECTORS, h, units, head, q, key + i, w->scores + i);
-        if (i < n) score(scores, VECTORS / 2, h, units, head, q, key + i, w->scores + i);
+            score(form, VECTORS, h, units, head, q, key + i, w->scores + i);
+        if (i < n) score(form, VECTORS / 2, h, units, head, q, key + i, w->scores + i);
         const int32_t n_groups = (n_true + WX_HEADS_STEP - 1) / WX_HEADS_STEP;
         const int32_t last = form == WX_I8 ? n_groups * WX_HEADS_STEP : n;
         for (int r = 0; r < ROWS; r++) {
             float * row = w->scores + r * SCORE_STRIDE;
             for (i = n_true; i < last; i++) row[i] = -INFINITY;         /* what pads the last panel */
-            const float scale = scores == WX_I8 ? h->q_scale[head * wx_heads_queries(h) + first + r] : 1.0f;
+            const float scale = form == WX_I8 ? h->q_scale[head * wx_heads_queries(h) + first + r] : 1.0f;
 #if !defined(WX_ISA_AVX2)
             const wx_v tops = form == WX_I8 ? tops_of(row, n_groups) : wx_zero();
             float highest = (form == WX_I8 ? wx_largest(tops) : top_of(row, n)) * scale;
@@ -294,11 +294,11 @@ WX_INLINE void attend(const int form, const int scores, const wx_heads * h, int3
 #endif
 #if defined(WX_ISA_AVX512_BF16)
             if (form == WX_BF16) {
-                total[r] += weigh_bf16(row, n, scale, top[r], w->weights + r * SCORE_STRIDE);
+                total[r] += weigh_bf16(row, n, top[r], w->weights + r * SCORE_STRIDE);
                 continue;
             }
 #endif
-            total[r] += weigh_f32(row, n, scale, top[r]);
+            total[r] += weigh_f32(row, n, top[r]);
         }
 #if !defined(WX_ISA_AVX2)
         if (form == WX_I8) {
@@ -318,21 +318,21 @@ WX_INLINE void attend(const int form, const int scores, const wx_heads * h, int3
 }
 
 /* The usual head has 64 numbers: its loops have constant bounds. */
-#define ATTEND(form, scores, units_of_64)                                                                       \
-    do {                                                                                                        \
-        if (h->d == 64) attend(form, scores, h, units_of_64, wx_round_up(64, WX_PANEL), head, first, total, w); \
-        else attend(form, scores, h, h->units, h->width, head, first, total, w);                                \
-        return;                                                                                                 \
+#define ATTEND(form, units_of_64)                                                                       \
+    do {                                                                                                \
+        if (h->d == 64) attend(form, h, units_of_64, wx_round_up(64, WX_PANEL), head, first, total, w); \
+        else attend(form, h, h->units, h->width, head, first, total, w);                                \
+        return;                                                                                         \
     } while (0)
 
 static void attend_any(const wx_heads * h, int32_t head, int32_t first, float total[ROWS], work * w) {
 #if defined(WX_ISA_AVX512_BF16)
-    if (h->values == WX_BF16) ATTEND(WX_BF16, WX_BF16, 32);
+    if (h->products == WX_BF16) ATTEND(WX_BF16, 32);
 #endif
 #if !defined(WX_ISA_AVX2)
-    if (h->values == WX_I8) ATTEND(WX_I8, WX_I8, 16);
+    if (h->products == WX_I8) ATTEND(WX_I8, 16);
 #endif
-    ATTEND(WX_F32, WX_F32, 64);
+    ATTEND(WX_F32, 64);
 }
 
 void wx_heads_attend(const wx_heads * h, int32_t head, int32_t first, int32_t last, void * out, int64_t stride,

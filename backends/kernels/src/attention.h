@@ -11,8 +11,7 @@
    of each lane, 32 bits: four int8, a pair of bf16, or one float. */
 typedef struct wx_heads {
     int32_t form;               /* of what is stored and of the weights of values: WX_BF16 or WX_F32 */
-    int32_t scores;             /* what queries and keys are multiplied as: `form`, or WX_I8 ... */
-    int32_t values;             /* ... and weights and values, the same */
+    int32_t products;           /* what queries and keys, and weights and values are multiplied as: `form`, or WX_I8 */
     int32_t n_head, d, n_ctx;
     int32_t units;              /* of a query or key */
     int32_t n_keys;             /* n_ctx rounded up to whole panels */
@@ -32,11 +31,11 @@ typedef struct wx_heads {
 static inline int64_t wx_heads_queries(const wx_heads * h) { return wx_round_up(h->n_ctx, WX_HEADS_ROWS); }
 
 static inline int64_t wx_heads_steps(const wx_heads * h) {
-    if (h->values == WX_I8) return (int64_t) (h->n_ctx + WX_HEADS_STEP - 1) / WX_HEADS_STEP * WX_GROUP_STEPS;
-    return h->values == WX_BF16 ? h->n_keys / 2 : h->n_keys;
+    if (h->products == WX_I8) return (int64_t) (h->n_ctx + WX_HEADS_STEP - 1) / WX_HEADS_STEP * WX_GROUP_STEPS;
+    return h->products == WX_BF16 ? h->n_keys / 2 : h->n_keys;
 }
 
-/* Attention beside matrices of this type, with scores of the type of wx_model.score_type. */
+/* Attention beside matrices of this type, with wx_model.score_type. */
 size_t wx_heads_bytes(int32_t matrix_type, int32_t score_type, int32_t n_head, int32_t d, int32_t n_ctx);
 wx_heads wx_heads_at(int32_t matrix_type, int32_t score_type, int32_t n_head, int32_t d, int32_t n_ctx, void * memory);
 

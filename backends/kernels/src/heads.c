@@ -17,22 +17,22 @@ static void * take(const wx_heads * h, int64_t * taken, int64_t n) {
 static wx_heads lay_out(int32_t matrix_type, int32_t score_type, int32_t n_head, int32_t d, int32_t n_ctx,
                         void * memory, int64_t * taken) {
     wx_heads h = {
-        .form = WX_F32, .scores = WX_F32, .values = WX_F32, .n_head = n_head, .d = d, .n_ctx = n_ctx, .q = memory};
+        .form = WX_F32, .products = WX_F32, .n_head = n_head, .d = d, .n_ctx = n_ctx, .q = memory};
 #if defined(WX_ISA_AVX512_BF16)
-    if (matrix_type != WX_F32) h.form = h.scores = h.values = WX_BF16;
+    if (matrix_type != WX_F32) h.form = h.products = WX_BF16;
 #endif
 #if !defined(WX_ISA_AVX2)
-    if (matrix_type != WX_F32 && score_type == WX_I8 && d <= MOST_I8) h.scores = h.values = WX_I8;
+    if (matrix_type != WX_F32 && score_type == WX_I8 && d <= MOST_I8) h.products = WX_I8;
 #endif
     (void) matrix_type, (void) score_type;
-    h.units = h.scores == WX_I8 ? (d + 3) / 4 : h.scores == WX_BF16 ? (d + 1) / 2 : d;
+    h.units = h.products == WX_I8 ? (d + 3) / 4 : h.products == WX_BF16 ? (d + 1) / 2 : d;
     h.n_keys = wx_round_up(n_ctx, WX_PANEL);
     h.width = wx_round_up(d, WX_PANEL);
     *taken = 0;
     take(&h, taken, n_head * wx_heads_queries(&h) * h.units);
     h.k = take(&h, taken, (int64_t) n_head * h.n_keys * h.units);
     h.v = take(&h, taken, n_head * wx_heads_steps(&h) * h.width);
-    if (h.scores == WX_I8) {
+    if (h.products == WX_I8) {
         h.q_scale = take(&h, taken, n_head * wx_heads_queries(&h));
         h.k_scale = take(&h, taken, (int64_t) n_head * h.n_keys);
         h.k_start = take(&h, taken, (int64_t) n_head * h.n_keys);
@@ -56,23 +56,27 @@ size_t wx_heads_bytes(int32_t matrix_type, int32_t score_type, int32_t n_head, i
 /* Unit u of a row; a bf16 row of an odd length has 0 beside its last number. */
 static uint32_t unit_of(const wx_heads * h, const char * row, int32_t u) {
     uint32_t x = 0;
-    if (h->scores == WX_BF16) memcpy(&x, row + 4 * u, 2 * u + 1 < h->d ? 4 : 2);
+    if (h->products == WX_BF16) memcpy(&x, row + 4 * u, 2 * u + 1 < h->d ? 4 : 2);
     else memcpy(&x, row + 4 * u, 4);
     return x;
 }
 
 #if !defined(WX_ISA_AVX2)
+/* 16 numbers of a row from c on, zeros behind the head. */
+static wx_v channels(const wx_heads * h, const char * row, int32_t c) {
+    const int32_t left = h->d - c;
+    const __mmask16 there = left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16) ((1u << left) - 1);
+    if (h->form != WX_BF16) return _mm512_maskz_loadu_ps(there, row + 4 * c);
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + 2 * c)), 16));
+}
+
 /* A row of d numbers in whole steps of its largest / 127, which is returned; MOST_I8 codes, zeros behind the row. */
 static float to_codes(const wx_heads * h, const char * row, int8_t * codes) {
     __m512 x[MOST_I8 / 16], largest = wx_zero();
     const int32_t n = (h->d + 15) / 16;
     for (int32_t i = 0; i < n; i++) {
-        const int32_t left = h->d - 16 * i;
-        const __mmask16 there = left >= 16 ? 0xffff : (__mmask16) ((1u << left) - 1);
-        if (h->form == WX_BF16)
-            x[i] = _mm512_castsi512_ps(_mm512_slli_epi32(
-                _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + 32 * i)), 16));
-        else x[i] = _mm512_maskz_loadu_ps(there, row + 64 * i);
+        x[i] = channels(h, row, 16 * i);
         largest = wx_max(largest, wx_abs(x[i]));
     }
     const float top = wx_largest(largest);
@@ -117,7 +121,7 @@ static void turn_16(const char * from, int64_t stride, uint32_t * to) {
 static void put_keys(const wx_heads * h, uint32_t * k, const char * rows, int64_t stride, int32_t first, int32_t last) {
     int32_t j = first;
 #if !defined(WX_ISA_AVX2)
-    if (h->units % 16 == 0 && (h->scores == WX_F32 || h->d % 2 == 0)) {
+    if (h->units % 16 == 0 && (h->products == WX_F32 || h->d % 2 == 0)) {
         for (; j + 16 <= last && j % 16 == 0; j += 16) {
             uint32_t * to = k + (int64_t) (j / WX_PANEL) * h->units * WX_PANEL + j % WX_PANEL;
             for (int32_t u = 0; u < h->units; u += 16)
@@ -226,15 +230,6 @@ static void put_i8(const wx_heads * h, int32_t head, const char * queries, const
 #endif
 
 #if !defined(WX_ISA_AVX2)
-/* 16 numbers of a row from c on, zeros behind the head. */
-static wx_v channels(const wx_heads * h, const char * row, int32_t c) {
-    const int32_t left = h->d - c;
-    const __mmask16 there = left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16) ((1u << left) - 1);
-    if (h->form != WX_BF16) return _mm512_maskz_loadu_ps(there, row + 4 * c);
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + 2 * c)), 16));
-}
-
 /* Values of one head as int8: a scale per number of the head and WX_HEADS_STEP keys, behind the keys it belongs to. A
    key whose scores are no numbers (its scale tells) makes the values beside it none: its weight, of 8 bits, cannot. */
 static void put_values_i8(const wx_heads * h, uint32_t * v, const char * rows, int64_t stride, int32_t first,
@@ -277,7 +272,7 @@ void wx_heads_put(const wx_heads * h, const void * qkv, int64_t stride, int32_t 
         const char * rows = (const char *) qkv + i * h->d * size;
         uint32_t * values = h->v + i * wx_heads_steps(h) * h->width;
 #if !defined(WX_ISA_AVX2)
-        if (h->scores == WX_I8) {
+        if (h->products == WX_I8) {
             put_i8(h, i, rows, rows + part, stride * size, first, last);
             put_values_i8(h, values, rows + 2 * part, stride * size, first, last,
                           h->k_scale + (int64_t) i * h->n_keys);
