@@ -140,6 +140,11 @@ cdef class Vocab:
         """Ids behind the timestamps that only fill the embedding up."""
         return [self.end + i for i, kind in enumerate(self._surplus) if kind == UNUSED]
 
+    @property
+    def n_used(self) -> int:
+        """How many ids there are, without those at the end that only fill the embedding up."""
+        return self.end + len(self._surplus.rstrip(bytes([UNUSED])))
+
     def lang_token(self, int lang_id) -> int:
         """Return the token of a language id.
 

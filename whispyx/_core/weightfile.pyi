@@ -13,7 +13,6 @@ class WeightFile:
     manifest: Any
     vocab: Vocab
     tokens: list[bytes]
-    n_used_tokens: int
     filters: npt.NDArray[np.float32]
     def __init__(self, source: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Any) -> None: ...
     def names(self) -> list[str]: ...

@@ -4,7 +4,6 @@ from whispyx._core.describe cimport describe
 from whispyx._core.description cimport Description, Record
 from whispyx._core.loader cimport fingerprint_of
 from whispyx._core.reading cimport Rows, placed_bytes, read_floats, rows_of
-from whispyx._core.vocab cimport UNUSED
 from whispyx._ggml.ggml cimport GGML_TYPE_F32
 
 from whispyx.errors import ModelFormatError, ParamsError, StateError
@@ -42,11 +41,6 @@ cdef class WeightFile:
         """Texts of the tokens that are stored."""
         cdef int i
         return [self.model.vocab.text(i) for i in range(self.model.vocab.n_stored)]
-
-    @property
-    def n_used_tokens(self) -> int:
-        """How many tokens there are without those at the end that only fill the embedding up."""
-        return self.model.vocab.end + len(self.model.vocab._surplus.rstrip(bytes([UNUSED])))
 
     @property
     def filters(self):

@@ -130,7 +130,7 @@ class _Work:
 
     def leave_padding_out(self) -> None:
         """Keep the embedding of the tokens alone: rows behind them are never written, and not every format has them."""
-        self.n_vocab = self.weights.n_used_tokens
+        self.n_vocab = self.weights.vocab.n_used
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         shape = self.weights.shape_of(name)

@@ -218,7 +218,12 @@ class _Window:
 
 def _shape(model: Model) -> tuple[int, ...]:
     info = model.info
-    return info.n_vocab, info.n_text_ctx, info.n_audio_ctx
+    return _n_tokens(model), info.n_text_ctx, info.n_audio_ctx
+
+
+def _n_tokens(model: Model) -> int:
+    """Those that may be written: rows that only fill the embedding up are not in every format."""
+    return model._open_context().vocab.n_used
 
 
 def _check_alike(before: tuple[int, ...], after: tuple[int, ...]) -> None:
@@ -239,20 +244,20 @@ def _scores(
             runner.set_audio(samples)
         for number, window in enumerate(windows):
             runner.encode(window.frame)
-            parts += _window_scores(runner, window.tokens)
+            parts += _window_scores(runner, window.tokens, _n_tokens(model))
             if progress is not None:
                 progress(100 * (number + 1) // len(windows))
     return _shape(model), np.concatenate(parts) if parts else np.empty(0)
 
 
-def _window_scores(runner: Runner, tokens: tuple[int, ...]) -> Iterator[npt.NDArray[np.float64]]:
+def _window_scores(runner: Runner, tokens: tuple[int, ...], n_used: int) -> Iterator[npt.NDArray[np.float64]]:
     prompt = runner.prompt()
     wanted = np.array(tokens[: runner.n_text_ctx - len(prompt)], dtype=np.int64)
     rows = runner.prefill(prompt)[None]  # what it expects behind the prompt is the first token
     for start in range(0, len(wanted), _ROWS):
         chunk = wanted[start : start + _ROWS]
         behind = runner.prefill(chunk.tolist(), all_logits=True)
-        yield _chosen(np.concatenate([rows, behind[:-1]]), chunk)
+        yield _chosen(np.concatenate([rows, behind[:-1]])[:, :n_used], chunk)
         rows = behind[-1:]
 
 
