@@ -48,19 +48,18 @@ COPIED_FOLDERS: Final = ("whispyx", "tools", "backends", "vendor", "tests", "doc
 NOT_COPIED: Final = ("__pycache__", "_native", "*.so", "*.egg-info", ".*")
 
 
-def compile_kernels(folder: Path, sets: Iterable[str], compiler: str) -> Path:
-    """Compile kernels with the sanitizers; return the folder that holds these libraries and no others."""
+def compile_kernels(folder: Path, sets: Iterable[str], compiler: str, options: Iterable[str]) -> Path:
+    """Compile kernels with options of CMake; return the folder that holds these libraries and no others."""
     cmake, ninja = program("cmake"), program("ninja")
     if cmake is None or ninja is None:
-        raise SystemExit("sanitize: cmake and ninja are needed; they come with pip install -e '.[build]'")
+        raise SystemExit("cmake and ninja are needed; they come with pip install -e '.[build]'")
     configure = [cmake, "-S", str(ROOT / "backends/kernels"), "-B", str(folder), "-G", "Ninja"]
-    configure += [f"-DCMAKE_MAKE_PROGRAM={ninja}"]
-    configure += [f"-DCMAKE_C_COMPILER={compiler}", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DWX_SANITIZE=ON"]
+    configure += [f"-DCMAKE_MAKE_PROGRAM={ninja}", f"-DCMAKE_C_COMPILER={compiler}", *options]
     targets = [f"whispyx-kernels-{name}" for name in sets]
     jobs = str(len(os.sched_getaffinity(0)))
     for command in (configure, [cmake, "--build", str(folder), "--parallel", jobs, "--target", *targets]):
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
-            raise SystemExit(f"sanitize: this failed: {' '.join(command)}")
+            raise SystemExit(f"this failed: {' '.join(command)}")
     libraries = folder / "lib/kernels"
     for path in libraries.iterdir():
         if path.stem not in [f"lib{target}" for target in targets]:
@@ -168,10 +167,11 @@ def reader_environment(compiler: str, logs: Path) -> dict[str, str]:
     }
 
 
-def kernels(sets: Iterable[str], rest: list[str], folder: Path) -> int:
+def kernels(sets: Iterable[str], rest: list[str], folder: Path, options: Iterable[str] = ()) -> int:
     """Run the tests of the kernels; return the exit status."""
     compiler = os.environ.get("CC", "gcc")
-    libraries = compile_kernels(folder, sets, compiler)
+    watched_build = ("-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DWX_SANITIZE=ON")
+    libraries = compile_kernels(folder, sets, compiler, (*watched_build, *options))
     # pytest must leave the stderr of C alone: what it captures of tests that pass, nobody sees.
     command = [sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
     variables = {**environment(compiler), "WHISPYX_TEST_KERNELS": str(libraries)}

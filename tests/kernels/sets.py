@@ -102,6 +102,7 @@ class Library:
         self.score = self._handle.whispyx_kernels_score()
         self.table = self._handle.whispyx_kernels() if self.score > 0 else None
         self.name = ffi.string(self.table.name).decode() if self.table else path.name
+        self.emulated = 0 < self.score < 10  # AVX-512 in terms of AVX2 (tools/emulate.py)
 
     def __repr__(self) -> str:
         return self.name

@@ -23,6 +23,7 @@ FLAGS = {
     "avx512": "-DWX_ISA_AVX512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd -mavx512vnni",
 }
 FLAGS["avx512-bf16"] = FLAGS["avx512"].replace("AVX512 ", "AVX512_BF16 ") + " -mavx512bf16"
+EMULATION = ["-DWX_EMULATED", "-Wno-psabi", f"-I{ROOT / 'backends/kernels/emulation'}"]
 # f32 rounding of values of a few units.
 NORM_ERROR = 3e-6
 # The kernel's promise, times max(1, |x|); the result is then rounded to f32 once more.
@@ -40,7 +41,7 @@ ffi.cdef(
 )
 
 
-@pytest.fixture(scope="module", params=[library.name for library in LIBRARIES] or [None])
+@pytest.fixture(scope="module", params=LIBRARIES or [None], ids=str)
 def functions(request, tmp_path_factory, lacking):
     """Return elementwise.c's functions, compiled for one instruction set of this machine."""
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -48,7 +49,11 @@ def functions(request, tmp_path_factory, lacking):
         lacking("no kernel library was built" if request.param is None else "there is no C compiler")
     source = ROOT / "backends/kernels/src/elementwise.c"
     target = Path(tmp_path_factory.mktemp("kernels")) / f"{request.param}.so"
-    options = ["-O2", "-std=gnu11", "-fPIC", "-shared", "-ffp-contract=off", *FLAGS[request.param].split()]
+    options = ["-O2", "-std=gnu11", "-fPIC", "-shared", "-ffp-contract=off"]
+    flags = FLAGS[request.param.name].split()
+    if request.param.emulated:
+        flags = [flag for flag in flags if not flag.startswith("-mavx512")] + EMULATION
+    options += flags
     subprocess.run([compiler, *options, "-o", str(target), str(source), "-lm"], check=True)
     return ffi.dlopen(str(target))
 

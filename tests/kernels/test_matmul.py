@@ -240,4 +240,5 @@ def test_the_largest_sums_of_blocks_fit(library, n_in) -> None:
 @each_library
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_peak_loop_ends_and_counts(library, kind) -> None:
-    assert 1e9 < library.table.peak(KINDS[kind], 0.01) < 1e14
+    least = 1e6 if library.emulated else 1e9
+    assert least < library.table.peak(KINDS[kind], 0.01) < 1e14

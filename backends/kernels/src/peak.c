@@ -15,6 +15,8 @@ static double now(void) {
 /* A value that the compiler must not look through. */
 #if defined(WX_ISA_AVX2)
 #define HIDE(v) __asm__ volatile("" : "+x"(v))
+#elif defined(WX_EMULATED)
+#define HIDE(v) __asm__ volatile("" : "+m"(v))          /* no register is as wide */
 #else
 #define HIDE(v) __asm__ volatile("" : "+v"(v))
 #endif
