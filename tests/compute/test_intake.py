@@ -57,6 +57,30 @@ def test_threads_and_sources_do_not_change_a_model(
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("weight_type", ["f16", "f32"])
+@pytest.mark.parametrize("mmap", [True, False])
+def test_what_all_rows_of_an_embedding_have_in_common_costs_no_digits(
+    weight_type: str, mmap: bool, tmp_path: Path
+) -> None:
+    """Rare tokens' logits have 4 bits: of what their rows differ by from the mean, or nothing would be left of it."""
+    recipe = TinyModel(weight_type=weight_type, n_state=72, n_head=3, n_vocab=51865)
+    whole = recipe.to_bytes()
+    kind = np.float16 if weight_type == "f16" else np.float32
+    size = recipe.n_vocab * recipe.n_state * np.dtype(kind).itemsize  # the embedding is the last tensor
+    embedding = np.frombuffer(whole[-size:], kind).reshape(recipe.n_vocab, recipe.n_state)
+    common = np.random.default_rng(3).normal(0, 8 * float(embedding.std(dtype=np.float64)), recipe.n_state)
+    path = tmp_path / "model.bin"
+    path.write_bytes(whole[:-size] + (embedding + common).astype(kind).tobytes())
+    rare = slice(4096, 50240)
+    _, truth = results(str(path), "f32")
+    _, found = results(str(path), "mixed", mmap=mmap)
+    level, heard = (x[:, rare].mean(axis=1, keepdims=True) for x in (truth, found))
+    spread = truth[:, rare].std(axis=1).min()
+    assert np.abs(level).min() > 3 * spread  # there is something in common
+    assert np.abs(heard - level).max() < 0.05 * np.abs(level).max()
+    assert np.sqrt((((found[:, rare] - heard) - (truth[:, rare] - level)) ** 2).mean()) < 0.12 * spread
+
+
 def test_progress_grows_to_the_size_of_the_file() -> None:
     path = pair(RECIPES["f16"]).path
     told: list[tuple[int, int]] = []

@@ -27,6 +27,11 @@ USABLE = [record.name for record in kernels.records() if record.score]
 # 64 numbers (G8), which costs more than bf16 and less than a scale per row.
 NOISE = {"f32": 1e-6, "bf16": 8e-4, "mixed": 2.5e-3, "int8": 4e-3}
 
+# The same of the logits of rare tokens, which are those behind FREQUENT: 4 bits cost 1 / 12 of a step (an eighth of the
+# largest of 32 numbers) squared. Random rows have nothing in common that could be taken off before.
+RARE_NOISE = {"f32": 1e-6, "bf16": 8e-4, "mixed": 1e-2, "int8": 1.2e-2}
+FREQUENT = 4096
+
 
 @pytest.fixture(params=USABLE or [pytest.param("none", marks=pytest.mark.skip("no kernels for this machine"))])
 def instruction_set(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
@@ -52,6 +57,15 @@ def noise(found: Any, truth: Any) -> float:
     return share
 
 
+def check_logits(found: Any, truth: Any, compute: str) -> None:
+    """Tokens that are frequent or special, and rare ones."""
+    found, truth = np.asarray(found), np.asarray(truth)
+    eot = truth.shape[-1] - 1608
+    often = np.r_[0:FREQUENT, eot : truth.shape[-1]]
+    assert noise(found[..., often], truth[..., often]) < NOISE[compute]
+    assert noise(found[..., FREQUENT:eot], truth[..., FREQUENT:eot]) < RARE_NOISE[compute]
+
+
 def check(recipe: TinyModel, compute: str, n_threads: int = 2) -> None:
     both = pair(recipe)
     bound = NOISE[compute]
@@ -68,15 +82,15 @@ def check(recipe: TinyModel, compute: str, n_threads: int = 2) -> None:
         prompt = [both.net.s["n_vocab"] - 1607, 50300, 17, 4000, 22222]
         expected = both.net.decode(prompt, truth, cache)
         state.decode(prompt, n_past=0, n_threads=n_threads, all_logits=True)
-        assert noise(state.logits(), expected) < bound
+        check_logits(state.logits(), expected, compute)
         after_prompt = cache.copy()
         for step, token in enumerate([123, 50000, 9]):
             expected = both.net.decode([token], truth, cache)
             state.decode([token], n_past=len(prompt) + step, n_threads=n_threads)
-            assert noise(state.logits(), expected) < bound
+            check_logits(state.logits(), expected, compute)
         expected = both.net.decode([777, 778], truth, after_prompt)
         state.decode([777, 778], n_past=len(prompt), n_threads=n_threads)
-        assert noise(state.logits(), expected[-1:]) < bound
+        check_logits(state.logits(), expected[-1:], compute)
 
 
 @pytest.mark.parametrize("compute", NOISE)

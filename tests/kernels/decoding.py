@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.kernels import sets
-from tests.kernels.sets import BF16, F32, Library, ffi
+from tests.kernels.sets import BF16, F32, N4, Library, ffi
 
 
 def rounded(x: np.ndarray, kind: int) -> np.ndarray:
@@ -59,10 +59,12 @@ class Decoder:
         n_text_ctx: int = 448,
         weights: int = F32,
         cross: int = F32,
+        logits: list[tuple[int, int]] | None = None,
         seed: int = 0,
     ) -> None:
         self.n_state, self.n_head, self.n_layer, self.n_vocab = n_state, n_head, n_layer, n_vocab
         self.n_audio_ctx, self.n_text_ctx, self.weights, self.cross = n_audio_ctx, n_text_ctx, weights, cross
+        self.logits = logits or [(weights, n_vocab)]  # types of ranges of tokens, and how many they are
         self.times = (0, 0)  # first timestamp, and the token behind the last
         rng = np.random.default_rng(seed)
 
@@ -187,7 +189,14 @@ class Packed:
         m.d_te, m.d_te_type = self._pointer("void *", te), BF16
         m.d_pe = self._pointer("float *", d.d_pe)
         self._norm(m.d_ln, d.d_ln)
-        self._matrix(m.logits, d.d_te)
+        first = 0
+        for part, (kind, n) in zip(m.logits, d.logits, strict=False):
+            part.first = first
+            rows = d.d_te[first : first + n]
+            if kind == N4:
+                part.w.around = self._pointer("float *", rows.mean(axis=0))
+            self._matrix(part.w, rows, kind)
+            first += n
 
     def _pointer(self, kind: str, array: np.ndarray) -> Any:
         self.kept.append(array)
@@ -196,8 +205,8 @@ class Packed:
     def _norm(self, to: Any, value: tuple[np.ndarray, np.ndarray]) -> None:
         to.w, to.b = (self._pointer("float *", x) for x in value)
 
-    def _matrix(self, to: Any, w: np.ndarray) -> None:
-        to.type, (to.n_out, to.n_in) = self.decoder.weights, w.shape
+    def _matrix(self, to: Any, w: np.ndarray, kind: int | None = None) -> None:
+        to.type, (to.n_out, to.n_in) = self.decoder.weights if kind is None else kind, w.shape
         to.data = self._pointer("void *", aligned(self.table.matrix_bytes(to.type, *w.shape)))
         source = np.ascontiguousarray(w, np.float32)
         self.table.pack(ffi.addressof(to), 0, len(w), ffi.cast("void *", source.ctypes.data), F32, 1.0)

@@ -20,9 +20,9 @@ cffi = pytest.importorskip("cffi")
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEADER = ROOT / "backends/kernels/src/whispyx_kernels.h"
 ALIGN = 64
-F32, F16, BF16, I8, Q8, G8 = 0, 1, 2, 3, 4, 5
+F32, F16, BF16, I8, Q8, G8, N4 = 0, 1, 2, 3, 4, 5, 6
 TYPES = {"f32": F32, "bf16": BF16, "i8": I8}
-KINDS = {**TYPES, "g8": G8, "q8": Q8}  # g8 is for the encoder, q8 for the decoder
+KINDS = {**TYPES, "g8": G8, "q8": Q8, "n4": N4}  # g8 is for the encoder, q8 for the decoder, n4 for logits
 
 ffi = cffi.FFI()
 
@@ -116,15 +116,23 @@ class Library:
             for done in [pool.submit(call, where, i, n_threads) for i in range(n_threads)]:
                 done.result()
 
-    def empty(self, kind: int, n_out: int, n_in: int) -> Packed:
+    def empty(self, kind: int, n_out: int, n_in: int, around: np.ndarray | None = None) -> Packed:
         """Return a matrix of (n_out, n_in) whose memory holds nothing yet."""
         data = aligned(self.table.matrix_bytes(kind, n_out, n_in))
         matrix = ffi.new("wx_matrix *", {"type": kind, "n_out": n_out, "n_in": n_in, "data": pointer(data)})
-        return Packed(self, matrix, data)
+        matrix.around = pointer(around, "float *")
+        return Packed(self, matrix, data, around)
 
-    def pack(self, weights: np.ndarray, kind: int, src_type: int = F32, factor: float = 1.0) -> Packed:
+    def pack(
+        self,
+        weights: np.ndarray,
+        kind: int,
+        src_type: int = F32,
+        factor: float = 1.0,
+        around: np.ndarray | None = None,
+    ) -> Packed:
         """Pack weights (n_out, n_in), float32 or the bits of src_type."""
-        packed = self.empty(kind, *weights.shape)
+        packed = self.empty(kind, *weights.shape, around)
         packed.put(0, np.ascontiguousarray(weights), src_type, factor)
         return packed
 
@@ -132,8 +140,8 @@ class Library:
 class Packed:
     """A packed matrix and the memory behind it."""
 
-    def __init__(self, library: Library, matrix: Any, data: np.ndarray) -> None:
-        self.lib, self.matrix, self.data = library, matrix, data
+    def __init__(self, library: Library, matrix: Any, data: np.ndarray, around: np.ndarray | None = None) -> None:
+        self.lib, self.matrix, self.data, self.around = library, matrix, data, around
 
     def put(self, first: int, weights: np.ndarray, src_type: int = F32, factor: float = 1.0) -> None:
         """Pack rows from `first` on."""

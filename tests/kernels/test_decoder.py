@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kernels.decoding import Decoder
-from tests.kernels.sets import BF16, F32, I8, Q8, Library, each_library
+from tests.kernels.decoding import Decoder, rounded
+from tests.kernels.sets import BF16, F32, I8, N4, Q8, Library, each_library
 
 # Root mean square of the error over that of the logits. Weights are exact in f32 and bf16, so what remains is: self
 # attention over f16 caches (2^-11 of a value), and activations of 8 bits' precision. Q8 has 16 bits there, but its
@@ -117,6 +117,46 @@ def test_a_prompt_is_the_same_as_its_tokens_one_by_one(library: Library, kind: i
     assert (cache[0] == together[0]).all() and (cache[1] == together[1]).all()
     watched, _ = packed.run(rows, packed.cache(n), nth=nth, watched=[(1, 0)], look_to=70)
     assert (watched == logits).all()
+
+
+# Frequent tokens, rare ones, timestamps and the like: what the recogniser does with the output projection.
+RARE = [(I8, 128), (N4, 700), (I8, 72)]
+
+
+@each_library
+@pytest.mark.parametrize("parts", [RARE, [(N4, 900)], [(N4, 70), (Q8, 830)]], ids=["recogniser", "all", "others"])
+@pytest.mark.parametrize("n_state", [16, 72, 128])
+def test_logits_in_parts_are_near_float64_and_those_that_matter_nearer(
+    library: Library, parts: list[tuple[int, int]], n_state: int
+) -> None:
+    decoder = Decoder(n_state, 1, 2, weights=Q8, cross=I8, n_vocab=900, logits=parts)
+    decoder.times = (850, 900)
+    # As in a model: all rows of the embedding have much in common, the hidden states, too.
+    decoder.d_te += 2 * decoder.d_te[3]
+    decoder.d_te = rounded(decoder.d_te, BF16)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 70, [9, 3])
+    expected = decoder.run(rows, {})[0]
+    logits, _ = packed.run(rows, packed.cache(12))
+    level = expected.mean(axis=1, keepdims=True)
+    assert error(logits - level, expected - level) < 0.15
+    for kind in (slice(0, 850), slice(850, 900)):
+        top = expected[:, kind].argmax(axis=1, keepdims=True)
+        found, truth = (np.take_along_axis(x[:, kind], top, axis=1) for x in (logits, expected))
+        assert error(found - level, truth - level) < BOUND[Q8]
+
+
+@each_library
+@pytest.mark.parametrize("nth", [1, 2, 3, 7])
+def test_logits_in_parts_are_the_same_alone_and_among_others(library: Library, nth: int) -> None:
+    decoder = Decoder(128, 2, 1, weights=Q8, cross=I8, n_vocab=900, logits=RARE)
+    decoder.times = (850, 900)
+    packed = decoder.packed(library)
+    rows, _ = conversations(decoder, packed, 70, [7, 1, 2, 12, 6, 3])
+    cache = packed.cache(31)
+    alone = [packed.run([{**row, "output": 0}], cache)[0] for row in rows]
+    logits, _ = packed.run(rows, packed.cache(31), nth=nth)
+    assert (logits == np.concatenate(alone)).all()
 
 
 # Rows of earlier text have activations, queries and weights of 8 bits: what the rows after them see of it, relative.

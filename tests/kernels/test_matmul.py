@@ -7,7 +7,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.kernels.sets import BF16, F16, F32, G8, I8, KINDS, Q8, each_library, from_bf16, rounded_bf16, to_bf16
+from tests.kernels.sets import (
+    BF16,
+    F16,
+    F32,
+    G8,
+    I8,
+    KINDS,
+    N4,
+    Q8,
+    each_library,
+    from_bf16,
+    rounded_bf16,
+    to_bf16,
+)
 
 # Sizes: one of everything, odd ones, whole and broken panels and tiles, a layer of base.
 SHAPES = [
@@ -68,6 +81,27 @@ def in_16_bits(x: np.ndarray) -> np.ndarray:
     return np.rint(x * (np.float32(32639) / largest)) * (largest / np.float32(32639)).astype(np.float64)
 
 
+def in_nibbles(w: np.ndarray) -> np.ndarray:
+    """Return weights as an N4 matrix holds them: the one of 32 inputs furthest from 0 is -8 steps of an f16 scale."""
+    n_out, n_in = w.shape
+    blocks = np.pad(w, ((0, 0), (0, -n_in % 32))).reshape(n_out, -1, 32)
+    low, high = blocks.min(axis=2, keepdims=True), blocks.max(axis=2, keepdims=True)
+    scale = (np.where(-low > high, low, high) / np.float32(-8)).astype(np.float16).astype(np.float32)
+    inverse = np.float32(1) / np.where(scale != 0, scale, np.float32(np.inf))
+    whole = np.clip(np.rint(blocks * inverse), -8, 7)
+    return (whole * scale.astype(np.float64)).reshape(n_out, -1)[:, :n_in]
+
+
+def in_signed_groups(x: np.ndarray) -> np.ndarray:
+    """Return rows as N4 products see them: every GROUP inputs are whole multiples of their largest / 127."""
+
+    def rounded(groups: np.ndarray) -> np.ndarray:
+        largest = np.maximum(np.abs(groups).max(axis=1, keepdims=True), np.float32(1e-30))
+        return np.rint(groups * (np.float32(127) / largest)) * (largest / np.float32(127)).astype(np.float64)
+
+    return in_groups(x, rounded)
+
+
 def data(n: int, n_out: int, n_in: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     random = np.random.default_rng(n * 7919 + n_out * 31 + n_in)
     draw = lambda *shape: random.uniform(-1, 1, shape).astype(np.float32)  # noqa: E731
@@ -81,6 +115,8 @@ def expected(library, kind: str, x: np.ndarray, w: np.ndarray, bias: np.ndarray)
         x, w = in_groups(x, in_steps), in_groups(w, quantised)
     elif kind == "q8":
         x, w = in_16_bits(x), in_blocks(w)
+    elif kind == "n4":
+        x, w = in_signed_groups(x), in_nibbles(w)
     elif kind == "bf16":
         w = rounded_bf16(w)
         x = rounded_bf16(x) if library.name == "avx512-bf16" else x
@@ -95,7 +131,7 @@ def test_products_are_those_of_the_rounded_numbers(library, kind, shape) -> None
     found = library.pack(w, KINDS[kind]).times(x, bias)
     size = np.sqrt(shape[2]) + 1
     error = np.abs(found - expected(library, kind, x, w, bias)).max() / size
-    assert error < (I8_ERROR if kind in ("i8", "g8") else F32_ERROR), error
+    assert error < (I8_ERROR if kind in ("i8", "g8", "n4") else F32_ERROR), error
 
 
 @each_library
@@ -235,6 +271,41 @@ def test_the_largest_sums_of_blocks_fit(library, n_in) -> None:
     packed = library.pack(np.concatenate([ones, -ones]), Q8)
     rows = np.concatenate([ones, -ones])
     np.testing.assert_allclose(packed.times(rows), [[n_in, -n_in], [-n_in, n_in]], rtol=1e-3)
+
+
+@each_library
+@pytest.mark.parametrize("n_in", [32, 5120])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_sums_of_nibbles_fit(library, n_in, sign) -> None:
+    w = np.full((1, n_in), -0.97 * sign, dtype=np.float32)
+    w[:, ::32] = sign  # -8 steps, so that all others are +7: 15 when 8 is added
+    ones = np.ones((1, n_in), dtype=np.float32)
+    truth = sign * (n_in / 32 - 7 / 8 * (n_in - n_in / 32))
+    found = library.pack(w, N4).times(np.concatenate([ones, -ones]))
+    np.testing.assert_allclose(found, [[truth], [-truth]], rtol=1e-5)
+
+
+@each_library
+@pytest.mark.parametrize("shape", [(1, 70, 40), (7, 200, 523)], ids=str)
+def test_rows_that_lie_around_another_one_are_packed_as_what_they_differ_by(library, shape) -> None:
+    x, w, bias = data(*shape)
+    around = np.linspace(-3, 5, shape[2], dtype=np.float32)
+    found = library.pack(w + around, N4, around=around).times(x, bias, 2)
+    differ = (w + around) - around
+    truth = expected(library, "n4", x, differ, bias) + x.astype(np.float64) @ around.astype(np.float64)[:, None]
+    assert np.abs(found - truth).max() < 1e-4
+
+
+@each_library
+def test_weights_that_are_no_numbers_show(library) -> None:
+    """In 4 bits a block hands them on by its scale; the other outputs stay as they are."""
+    x, w, bias = data(3, 70, 96)
+    clean = library.pack(w, N4).times(x, bias)
+    for odd in (np.nan, np.inf, -np.inf, 1e30):
+        w[17, 40] = odd
+        found = library.pack(w, N4).times(x, bias)
+        assert not np.isfinite(found[:, 17]).any()
+        np.testing.assert_array_equal(np.delete(found, 17, axis=1), np.delete(clean, 17, axis=1))
 
 
 @each_library

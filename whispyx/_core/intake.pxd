@@ -72,7 +72,8 @@ cdef class Intake:
     cdef int begin(self, Source source, object factors) except -1
     cdef int vector(self, long long offset, int type, size_t n, float * to, float factor) except -1
     cdef int rows(self, long long offset, int type, const wx_matrix * m, int first, int n_rows, float factor,
-                  int turn=*, char * keep=*, float * wide=*, uint16_t * half=*) except -1
+                  int turn=*, char * keep=*, float * wide=*, uint16_t * half=*, int skipped=*) except -1
+    cdef int mean(self, long long offset, int type, const wx_matrix * m, int first, float * to) except -1
     cdef Source source(self)
     cdef int _add(self, wx_piece piece, int type) except -1
     cdef int run(self, long long size, object progress) except -1

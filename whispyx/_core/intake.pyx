@@ -8,7 +8,9 @@ memory waiting.
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint16_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
+
+import numpy as np
 
 from whispyx._core.kernels cimport WX_BF16, WX_F16, WX_F32, wx_kernels, wx_matrix
 from whispyx._core.source cimport Source
@@ -30,6 +32,7 @@ from whispyx.errors import ComputeMemoryError, ModelFormatError
 cdef enum:
     MOST_THREADS = 4            # more than memory can feed
     PIECE_BYTES = 256 << 10     # of a file: with what is made of it, it fits into a core's second cache
+    MEAN_ROWS = 512             # their mean is that of all but for a twentieth of what rows differ by
     ROWS_PER_STEP = 64          # pieces begin at multiples of this many rows: panels of their own
     PIECES_PER_TURN = 16        # between two reports of progress, and two looks for Ctrl-C
 
@@ -108,7 +111,7 @@ cdef extern from *:
                     for (int64_t k = 0; k < 3; k++) turned[(row * 3 + k) * p->turn + c] = x[c * 3 + k];
             from = turned;
         }
-        if (p->m) in->table->pack(p->m, p->first, p->n_rows, from, type, p->factor);
+        if (p->m && p->m->n_out > 0) in->table->pack(p->m, p->first, p->n_rows, from, type, p->factor);
         return 0;
     }
 
@@ -209,8 +212,11 @@ cdef class Intake:
         return self._add(piece, type)
 
     cdef int rows(self, long long offset, int type, const wx_matrix * m, int first, int n_rows, float factor,
-                  int turn=0, char * keep=NULL, float * wide=NULL, uint16_t * half=NULL) except -1:
-        """Note rows of a matrix: they are packed, and also kept as they are, as f32 or as f16, where that is asked."""
+                  int turn=0, char * keep=NULL, float * wide=NULL, uint16_t * half=NULL, int skipped=0) except -1:
+        """Note rows of a matrix: they are packed, and also kept as they are, as f32 or as f16, where that is asked.
+
+        The tensor begins at `offset`; its first `skipped` rows are not meant.
+        """
         cdef size_t row_bytes = ggml_row_size(<ggml_type>type, m.n_in)
         cdef int at = 0, step = ROWS_PER_STEP * max(<size_t>1, PIECE_BYTES // (ROWS_PER_STEP * row_bytes))
         cdef int n
@@ -218,7 +224,8 @@ cdef class Intake:
         while at < n_rows:
             n = min(step - (first + at) % ROWS_PER_STEP, n_rows - at)
             memset(&piece, 0, sizeof(piece))
-            piece.offset, piece.n_bytes, piece.n = offset + at * row_bytes, n * row_bytes, <int64_t>n * m.n_in
+            piece.offset = offset + (skipped + at) * row_bytes
+            piece.n_bytes, piece.n = n * row_bytes, <int64_t>n * m.n_in
             piece.m, piece.first, piece.n_rows, piece.factor, piece.turn = m, first + at, n, factor, turn
             if keep != NULL:
                 piece.keep = keep + at * row_bytes
@@ -229,9 +236,26 @@ cdef class Intake:
             piece.src_type = source_type(type)
             piece.widen = turn or wide != NULL or half != NULL or piece.src_type < 0
             if self.n_divisors > 1:
-                piece.per_row, piece.divisors = True, self.divisors + at
+                piece.per_row, piece.divisors = True, self.divisors + skipped + at
             self._add(piece, type)
             at += n
+        return 0
+
+    cdef int mean(self, long long offset, int type, const wx_matrix * m, int first, float * to) except -1:
+        """Read now, from the tensor noted next, the mean of about MEAN_ROWS of the m.n_out rows from `first` on."""
+        cdef Intake sample = Intake()
+        cdef wx_matrix row = m[0]
+        cdef int step = max(1, m.n_out // MEAN_ROWS), n = (m.n_out + step - 1) // step, i
+        cdef float[:, ::1] rows = np.empty((n, m.n_in), dtype=np.float32)
+        cdef float[::1] mean
+        sample.table, sample.divisors, sample.n_divisors = self.table, self.divisors, self.n_divisors
+        sample.sources.append(self.source())
+        row.n_out = 0
+        for i in range(n):
+            sample.rows(offset, type, &row, 0, 1, 1.0, 0, NULL, &rows[i, 0], NULL, first + i * step)
+        sample.run(0, None)
+        mean = np.mean(rows, axis=0, dtype=np.float64).astype(np.float32)
+        memcpy(to, &mean[0], m.n_in * sizeof(float))
         return 0
 
     cdef Source source(self):

@@ -7,12 +7,18 @@ cdef extern from "whispyx_kernels.h" nogil:
     enum:
         WX_KERNELS_ABI
         WX_ALIGN
-        WX_F32, WX_F16, WX_BF16, WX_I8, WX_Q8, WX_G8
+        WX_F32, WX_F16, WX_BF16, WX_I8, WX_Q8, WX_G8, WX_N4
+        WX_LOGIT_PARTS
 
     struct wx_matrix:
         int32_t type
         int32_t n_out, n_in
         void * data
+        const float * around
+
+    struct wx_logits:
+        int32_t first
+        wx_matrix w
 
     struct wx_linear:
         wx_matrix w
@@ -53,7 +59,7 @@ cdef extern from "whispyx_kernels.h" nogil:
         const float * d_pe
         const wx_decoder_layer * decoder
         wx_norm d_ln
-        wx_matrix logits
+        wx_logits logits[3]         # WX_LOGIT_PARTS
         int32_t beg, end
 
     struct wx_sync:

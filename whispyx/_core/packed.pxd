@@ -9,6 +9,7 @@ from whispyx._core.kernels cimport (
     wx_encoder_layer,
     wx_kernels,
     wx_linear,
+    wx_logits,
     wx_matrix,
     wx_model,
     wx_norm,
@@ -40,6 +41,7 @@ cdef class Packed:
     cdef float * floats(self, size_t n) except NULL
     cdef int matrix(self, wx_matrix * m, int32_t type, int n_out, int n_in) except -1
     cdef int _make_room(self) except -1
+    cdef int _plan_logits(self, int32_t type, int eot) except -1
     cdef int linear(self, wx_linear * linear, int32_t type, int n_out, int n_in) except -1
     cdef int vector(self, float * to, int type, size_t n, float factor) except -1
     cdef int rows(self, wx_matrix * m, int first, int n_rows, int type, float factor) except -1

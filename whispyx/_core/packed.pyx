@@ -16,10 +16,13 @@ from whispyx._core.kernels cimport (
     WX_F32,
     WX_G8,
     WX_I8,
+    WX_LOGIT_PARTS,
+    WX_N4,
     WX_Q8,
     Memory,
     table,
     wx_linear,
+    wx_logits,
     wx_matrix,
     wx_norm,
 )
@@ -30,23 +33,27 @@ from whispyx.errors import BackendUnsupportedError, ModelFormatError
 
 cdef enum:
     ARENA_BYTES = 1 << 20
+    PANEL = 64                  # parts of a matrix begin at multiples of this
+    FREQUENT_TOKENS = 4096
     LARGEST_HEAD = 512
 
 # Which type the matrices of each role have; "qkv", "out", "up", "down" and "cross_kv" are kinds of the encoder's.
 # The decoder is bound by the memory that its weights come from, and repeats its errors token after token: 8 bits with a
 # scale per 32 inputs, activations of 16 bits. What else is in 8 bits costs less than bf16 does in the encoder: cross
 # keys and values have many scales, as have queries, keys, weights and values of the encoder's attention ("scores"), and
-# the logits that matter are computed again. The encoder's matrices bear 8 bits with scales per group of inputs on both
-# sides (all but the projection of attention, for which they save little); with a scale per row, one kind of them is
-# further away than all in bf16. "mixed" is that plan; "bf16" has no more in 8 bits than the decoder, which is nearer to
-# f32 so, and the cross keys and values.
+# the logits that matter are computed again. Of those, rare tokens have 4 bits: the rows of an embedding lie close
+# together, and what they differ by from their mean is small. (Byte pairs are numbered by how often they occur: the
+# first tokens are the frequent ones.) The encoder's matrices bear 8 bits with scales per group of inputs on both sides (all
+# but the projection of attention, for which they save little); with a scale per row, one kind of them is further away
+# than all in bf16. "mixed" is that plan; "bf16" has no more in 8 bits than the decoder, which is nearer to f32 so, and
+# logits and cross keys and values.
 # Convolutions read the spectrogram, whose small differences 8 bits lose. docs/performance.md has the figures.
 PLANS = {
     "f32": {"encoder": WX_F32, "scores": WX_F32, "conv": WX_F32, "decoder": WX_F32, "logits": WX_F32, "cross": WX_F32},
     "bf16": {"encoder": WX_BF16, "scores": WX_BF16, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
     "mixed": {"encoder": WX_BF16, "qkv": WX_G8, "up": WX_G8, "down": WX_G8, "cross_kv": WX_G8, "scores": WX_I8,
-              "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
-    "int8": {"encoder": WX_I8, "scores": WX_I8, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
+              "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_N4, "cross": WX_I8},
+    "int8": {"encoder": WX_I8, "scores": WX_I8, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_N4, "cross": WX_I8},
 }
 
 EMBEDDING = "decoder.token_embedding.weight"
@@ -102,7 +109,7 @@ cdef class Packed:
             self.linear(&self.decoder[i].cross_out, self.types["decoder"], s, s)
             self.linear(&self.decoder[i].up, self.types["decoder"], 4 * s, s)
             self.linear(&self.decoder[i].down, self.types["decoder"], s, 4 * s)
-        self.matrix(&self.model.logits, self.types["logits"], hp.n_vocab, s)
+        self._plan_logits(self.types["logits"], vocab.eot)
         self._make_room()
         return self
 
@@ -152,6 +159,19 @@ cdef class Packed:
             total += (self.table.matrix_bytes(m.type, m.n_out, m.n_in) + 63) // 64 * 64
         self.matrices = None
         return 0
+
+    cdef int _plan_logits(self, int32_t type, int eot) except -1:
+        """Of WX_N4, only what lies between the frequent tokens and the special ones has 4 bits."""
+        cdef int n_vocab = self.model.n_vocab, s = self.model.n_state
+        cdef int first = min(FREQUENT_TOKENS, n_vocab), last = max(first, eot // PANEL * PANEL)
+        cdef wx_logits * parts = self.model.logits
+        if type != WX_N4 or first == last:
+            return self.matrix(&parts[0].w, WX_I8 if type == WX_N4 else type, n_vocab, s)
+        self.matrix(&parts[0].w, WX_I8, first, s)
+        parts[1].first, parts[2].first = first, last
+        self.matrix(&parts[1].w, WX_N4, last - first, s)
+        parts[1].w.around = self.floats(s)
+        return self.matrix(&parts[2].w, WX_I8, n_vocab - last, s) if last < n_vocab else 0
 
     cdef int linear(self, wx_linear * linear, int32_t type, int n_out, int n_in) except -1:
         linear.bias = self.floats(n_out)
@@ -291,7 +311,10 @@ cdef class Packed:
         cdef bint exact = self.compute == "f32"
         cdef bint kept = source_type(type) in (WX_F16, WX_BF16) or (exact and type == GGML_TYPE_F32)
         cdef bint wide = exact and not kept
-        cdef Memory room
+        cdef wx_logits * part
+        cdef size_t at
+        cdef int i
+        cdef Memory room = None
         # What is neither as short as f16 nor to be exact is kept as f16: only the rows of tokens are read of it, and of
         # the logits that are computed again.
         self.model.d_te_type = source_type(type) if kept else WX_F32 if wide else WX_F16
@@ -299,10 +322,20 @@ cdef class Packed:
             self.mapping = Mapping.of(self.intake.source())
         if self.mapping is not None:
             self.model.d_te, self.mapped_bytes = self.mapping.ptr + self.at, ggml_row_size(<ggml_type>type, n)
-            return self.intake.rows(self.at, type, &self.model.logits, 0, self.model.n_vocab, 1.0)
-        room = Memory.create(n * (sizeof(float) if self.model.d_te_type == WX_F32 else 2), "the weights")
-        self.blocks.append(room)
-        self.model.d_te = room.ptr
-        return self.intake.rows(self.at, type, &self.model.logits, 0, self.model.n_vocab, 1.0, 0,
-                                room.ptr if kept else NULL, <float *>room.ptr if wide else NULL,
-                                NULL if kept or wide else <uint16_t *>room.ptr)
+        else:
+            room = Memory.create(n * (sizeof(float) if self.model.d_te_type == WX_F32 else 2), "the weights")
+            self.blocks.append(room)
+            self.model.d_te = room.ptr
+        for i in range(WX_LOGIT_PARTS):
+            part = &self.model.logits[i]
+            if part.w.n_out == 0:
+                break
+            if part.w.around != NULL:
+                self.intake.mean(self.at, type, &part.w, part.first, <float *>part.w.around)
+            # What one piece of the file becomes: rows of this part, and of the embedding in memory.
+            at = <size_t>part.first * self.model.n_state
+            self.intake.rows(self.at, type, &part.w, 0, part.w.n_out, 1.0, 0,
+                             room.ptr + ggml_row_size(<ggml_type>type, at) if kept and room is not None else NULL,
+                             <float *>room.ptr + at if wide else NULL,
+                             NULL if kept or wide else <uint16_t *>room.ptr + at, part.first)
+        return 0

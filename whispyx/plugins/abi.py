@@ -24,7 +24,7 @@ from whispyx.plugins._declarations import ffi
 
 __all__ = ["KernelLibrary", "Library", "open_dependency", "open_kernels", "open_plugin"]
 
-KERNELS_ABI: Final = 5
+KERNELS_ABI: Final = 6
 BASE_PROBE: Final = "ggml_backend_buffer_init"
 BASE_FILE: Final = "libwhispyx-ggml-base.so"
 FOREIGN_BASE: Final = re.compile(r"libggml(-base|-cpu)?\.so(\.\d+)*")

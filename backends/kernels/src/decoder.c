@@ -291,24 +291,59 @@ static void compute_again(const task * t) {
     }
 }
 
+/* Rows in form for the parts of the output projection: parts of one type share them. */
+typedef struct logit_rows {
+    int n_parts;
+    int like[WX_LOGIT_PARTS];       /* the first part of the same type */
+    wx_rows rows[WX_LOGIT_PARTS];   /* of the first part of a type */
+    const wx_matrix * around;       /* a part that lies around something, or NULL ... */
+    float * plus;                   /* ... and what that adds to each row */
+} logit_rows;
+
+static logit_rows logit_rows_at(const wx_model * m, int32_t n, char * memory) {
+    const int32_t k = wx_round_up(m->n_state, WX_K_STEP);
+    logit_rows f = {.n_parts = 0};
+    for (int p = 0; p < WX_LOGIT_PARTS && m->logits[p].w.n_out > 0; p++) {
+        const wx_matrix * w = &m->logits[p].w;
+        f.n_parts = p + 1;
+        if (w->around != NULL) f.around = w;
+        while (m->logits[f.like[p]].w.type != w->type) f.like[p]++;
+        if (f.like[p] < p) continue;
+        f.rows[p] = wx_rows_at(wx_form(w->type), n, k, memory);
+        memory += wx_rows_bytes(wx_form(w->type), n, k);
+    }
+    f.plus = (float *) memory;
+    return f;
+}
+
+static void put_logit_row(const logit_rows * f, int32_t row, const float * x, int32_t n) {
+    for (int p = 0; p < f->n_parts; p++)
+        if (f->like[p] == p) wx_rows_put(&f->rows[p], row, x, n);
+    if (f->around != NULL) f->plus[row] = wx_around(f->around, x);
+}
+
 static void find_logits(const task * t) {
     const wx_decode * job = t->job;
     const wx_model * m = t->m;
-    int32_t n = job->n_outputs, form = wx_form(m->logits.type), few = n <= FEW;
+    const int32_t n = job->n_outputs, few = n <= FEW;
+    const logit_rows f = logit_rows_at(m, n, few ? t->own_rows : t->all_rows);
     int64_t first, last;
     if (n == 0) return;
-    wx_rows rows = wx_rows_at(form, n, wx_round_up(m->n_state, WX_K_STEP), few ? t->own_rows : t->all_rows);
     wx_share(job->n_rows, 1, few ? 0 : t->ith, few ? 1 : t->nth, &first, &last);
     for (int64_t i = first; i < last; i++) {
         if (job->rows[i].output < 0) continue;
         wx_norm_row(&m->d_ln, t->x + i * m->n_state, m->n_state, t->own);
-        wx_rows_put(&rows, job->rows[i].output, t->own, m->n_state);
+        put_logit_row(&f, job->rows[i].output, t->own, m->n_state);
     }
     if (!few) meet(t);
-    wx_epilogue e = {.kind = WX_PLAIN, .out_f32 = job->logits, .stride = m->n_vocab};
-    wx_share(m->n_vocab, WX_PANEL, t->ith, t->nth, &first, &last);
-    if (first < last) wx_gemm(&m->logits, NULL, &rows, 0, n, (int32_t) first, (int32_t) last, &e);
-    if (m->logits.type == WX_F32) return;
+    for (int p = 0; p < f.n_parts; p++) {
+        const wx_matrix * w = &m->logits[p].w;
+        const wx_epilogue e = {.kind = WX_PLAIN, .out_f32 = job->logits + m->logits[p].first, .stride = m->n_vocab,
+                               .plus = w->around != NULL ? f.plus : NULL};
+        wx_share(w->n_out, WX_PANEL, t->ith, t->nth, &first, &last);
+        if (first < last) wx_gemm(w, NULL, &f.rows[f.like[p]], 0, n, (int32_t) first, (int32_t) last, &e);
+    }
+    if (m->logits[0].w.type == WX_F32) return;
     meet(t);
     compute_again(t);
 }

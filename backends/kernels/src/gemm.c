@@ -22,7 +22,7 @@ int32_t wx_early_form(int32_t type) {
 }
 
 static int64_t number_bytes(int32_t form) {
-    if (form == WX_S8) return 1;
+    if (form == WX_S8 || form == WX_N4) return 1;
     return form == WX_I8 || form == WX_G8 ? WX_I8_BYTES : form == WX_Q8 ? 2 : form == WX_BF16 ? WX_BF16_BYTES : 4;
 }
 
@@ -36,13 +36,13 @@ static int64_t groups_of(int32_t k) { return ((int64_t) k + WX_G8_INPUTS - 1) / 
 
 static size_t scale_bytes(int32_t form, int32_t n, int32_t k) {
     if (form == WX_G8) return aligned((size_t) n * (size_t) groups_of(k) * 2 * sizeof(float));
-    if (form == WX_S8) return aligned((size_t) n * (size_t) groups_of(k) * sizeof(float));
+    if (form == WX_S8 || form == WX_N4) return aligned((size_t) n * (size_t) groups_of(k) * sizeof(float));
     return form == WX_I8 || form == WX_Q8 ? aligned((size_t) n * sizeof(float)) : 0;
 }
 
 size_t wx_rows_bytes(int32_t form, int32_t n, int32_t k) {
     size_t blocks = (size_t) wx_round_up(k, WX_K_STEP) / WX_Q8_INPUTS;
-    size_t starts = form == WX_Q8 || form == WX_S8 ? blocks : form == WX_I8 ? 1 : 0;
+    size_t starts = form == WX_Q8 || form == WX_S8 || form == WX_N4 ? blocks : form == WX_I8 ? 1 : 0;
     return data_bytes(form, n, k) + scale_bytes(form, n, wx_round_up(k, WX_K_STEP)) +
            aligned((size_t) n * starts * sizeof(int32_t));
 }
@@ -157,10 +157,9 @@ static void put_row_q8(const wx_rows * to, int32_t row, const float * x, int32_t
     }
 }
 
-#if !defined(WX_ISA_AVX2)
-/* In steps of each group's largest number / 127. */
-static void put_row_s8(const wx_rows * to, int32_t row, const float * x, int32_t n) {
-    char * data = (char *) to->data + row * to->stride;
+/* In steps of each group's largest number / 127. Weights come with `zero` added. */
+static void put_row_s8(const wx_rows * to, int32_t row, const float * x, int32_t n, int32_t zero) {
+    int8_t * data = (int8_t *) to->data + row * to->stride;
     float * scale = to->scale + row * groups_of(to->k);
     int32_t * start = to->start + (int64_t) row * (to->k / WX_Q8_INPUTS);
     for (int32_t first = 0; first < to->k; first += WX_G8_INPUTS, scale++) {
@@ -175,24 +174,22 @@ static void put_row_s8(const wx_rows * to, int32_t row, const float * x, int32_t
         const float largest = wx_largest(top);
         const wx_v steps = wx_set1(largest < 1e-30f ? 0.0f : 127.0f / largest);
         *scale = largest / 127.0f + wx_sum(nothing);
-        for (int32_t i = 0; i < k / WX_LANES; i += 2, start++) {
-            wx_vi a = wx_round_i32(v[i] * steps), b = wx_round_i32(v[i + 1] * steps);
-            _mm_storeu_si128((__m128i *) (data + first + i * WX_LANES), _mm512_cvtsepi32_epi8(a));
-            _mm_storeu_si128((__m128i *) (data + first + (i + 1) * WX_LANES), _mm512_cvtsepi32_epi8(b));
-            *start = -128 * _mm512_reduce_add_epi32(wx_add_i32(a, b));      /* weights come with 128 added */
+        for (int32_t i = 0; i < k / WX_LANES; i += 32 / WX_LANES, start++) {
+            wx_vi sum = wx_zeroi();
+            for (int32_t j = i; j < i + 32 / WX_LANES; j++) {
+                wx_vi q = wx_max_i32(wx_min_i32(wx_round_i32(v[j] * steps), wx_set1i(127)), wx_set1i(-127));
+                wx_store_i8(data + first + j * WX_LANES, q);
+                sum = wx_add_i32(sum, q);
+            }
+            *start = -zero * wx_sum_i32(sum);
         }
     }
 }
-#endif
 
 void wx_rows_put(const wx_rows * to, int32_t row, const float * x, int32_t n_in) {
-#if !defined(WX_ISA_AVX2)
-    if (to->form == WX_S8) {
-        put_row_s8(to, row, x, n_in);
-        return;
-    }
-#endif
-    if (to->form == WX_I8) {
+    if (to->form == WX_S8 || to->form == WX_N4) {
+        put_row_s8(to, row, x, n_in, to->form == WX_S8 ? 128 : 8);
+    } else if (to->form == WX_I8) {
         put_row_i8(to, row, x, n_in);
     } else if (to->form == WX_G8) {
         put_row_g8(to, row, x, n_in);
@@ -214,7 +211,7 @@ typedef struct job {
     int32_t type;               /* of the matrix, or WX_S8 where the rows have that form */
     int64_t stride;             /* bytes from row to row of activations */
     int64_t units, words;
-    int64_t groups;             /* of a row of activations, for WX_G8 and WX_S8 */
+    int64_t groups;             /* of a row of activations, for WX_G8, WX_S8 and WX_N4 */
     const uint32_t * weights;
     const char * x;
     const float * x_scale, * bias;
@@ -237,6 +234,7 @@ static inline __attribute__((always_inline)) void put_tile(const job * j, const 
             if (j->type == WX_I8) v = wx_fma(v, scale * wx_set1(j->x_scale[row + r]), bias);
             else if (j->type == WX_Q8) v = wx_fma(v, wx_set1(j->x_scale[row + r]), bias);
             else v += bias;
+            if (kind == WX_PLAIN && j->e->plus) v += wx_set1(j->e->plus[row + r]);
             int64_t at = (row + r) * j->e->stride + out + c;
             if (kind == WX_GELU) v = wx_gelu_v(v);
             if (kind != WX_RESIDUAL && j->e->out_bf16) {
@@ -294,6 +292,19 @@ static void tiles_s8(const job * j, const char * x, int64_t row, const uint32_t 
 }
 #endif
 
+#define TILE_N4(ROWS) case ROWS: wx_tile_n4(ROWS, x, j->stride, start, scale, j->groups, blocks, panel, tile); break
+static void tiles_n4(const job * j, const char * x, int64_t row, const uint32_t * panel, int rows, float * tile) {
+    int64_t blocks = j->units / WX_N4_UNITS;
+    const int32_t * start = j->x_start + row * blocks;
+    const float * scale = j->x_scale + row * j->groups;
+    switch (rows) {
+        TILE_N4(1); TILE_N4(2); TILE_N4(3);
+#if WX_TILE_N4 == 6
+        TILE_N4(4); TILE_N4(5); TILE_N4(6);
+#endif
+    }
+}
+
 static void multiply(const job * j, int64_t row, int rows, int32_t out) {
     _Alignas(64) float tile[WX_TILE * WX_PANEL];
     const uint32_t * panel = j->weights + out / WX_PANEL * j->words;
@@ -307,6 +318,7 @@ static void multiply(const job * j, int64_t row, int rows, int32_t out) {
     else if (j->type == WX_Q8) tiles_q8(j, x, row, panel, rows, tile);
     else if (j->type == WX_BF16) tiles_bf16(j, x, panel, rows, tile);
     else if (j->type == WX_G8) tiles_g8(j, x, row, panel, rows, tile);
+    else if (j->type == WX_N4) tiles_n4(j, x, row, panel, rows, tile);
     else tiles_i8(j, x, row, panel, rows, tile);
     if (j->e->kind == WX_GELU) put_tile(j, WX_GELU, tile, row, rows, out, w_scale);
     else if (j->e->kind == WX_RESIDUAL) put_tile(j, WX_RESIDUAL, tile, row, rows, out, w_scale);
@@ -321,7 +333,7 @@ void wx_gemm(const wx_matrix * w, const float * bias, const wx_rows * x, int32_t
     int32_t block = (int32_t) (BLOCK_BYTES / j.stride / WX_TILE * WX_TILE);
     if (block < WX_TILE) block = WX_TILE;
     if (x->form == WX_S8) j.type = WX_S8;
-    int32_t height = j.type == WX_Q8 ? WX_TILE_Q8 : WX_TILE;
+    int32_t height = j.type == WX_Q8 ? WX_TILE_Q8 : j.type == WX_N4 ? WX_TILE_N4 : WX_TILE;
     for (int32_t first = row_first; first < row_last; first += block) {
         int32_t last = row_last - first < block ? row_last : first + block;
         for (int32_t out = out_first; out < out_last; out += WX_PANEL) {
@@ -336,15 +348,30 @@ void wx_gemm(const wx_matrix * w, const float * bias, const wx_rows * x, int32_t
     }
 }
 
-size_t wx_matmul_bytes(const wx_matrix * m, int32_t n) { return wx_rows_bytes(wx_form(m->type), n, m->n_in); }
+float wx_around(const wx_matrix * w, const float * x) {
+    int32_t n = w->around == NULL ? 0 : w->n_in, i = 0;
+    wx_v sum = wx_zero();
+    for (; i + WX_LANES <= n; i += WX_LANES) sum = wx_fma(wx_load(w->around + i), wx_load(x + i), sum);
+    if (i < n) sum = wx_fma(wx_load_n(w->around + i, n - i), wx_load_n(x + i, n - i), sum);
+    return wx_sum(sum);
+}
+
+/* Rows in form, then what `around` adds to each. */
+size_t wx_matmul_bytes(const wx_matrix * m, int32_t n) {
+    return wx_rows_bytes(wx_form(m->type), n, m->n_in) + (size_t) n * sizeof(float);
+}
 
 void wx_matmul(const wx_linear * w, const float * x, int32_t n, float * y, void * scratch, wx_sync * sync, int32_t ith,
                int32_t nth) {
     wx_rows rows = wx_rows_at(wx_form(w->w.type), n, w->w.n_in, scratch);
-    wx_epilogue e = {.kind = WX_PLAIN, .out_f32 = y, .stride = w->w.n_out};
+    float * plus = (float *) ((char *) scratch + wx_rows_bytes(wx_form(w->w.type), n, w->w.n_in));
+    wx_epilogue e = {.kind = WX_PLAIN, .out_f32 = y, .stride = w->w.n_out, .plus = w->w.around ? plus : NULL};
     int64_t first, last;
     wx_share(n, 1, ith, nth, &first, &last);
-    for (int64_t r = first; r < last; r++) wx_rows_put(&rows, (int32_t) r, x + r * w->w.n_in, w->w.n_in);
+    for (int64_t r = first; r < last; r++) {
+        wx_rows_put(&rows, (int32_t) r, x + r * w->w.n_in, w->w.n_in);
+        plus[r] = wx_around(&w->w, x + r * w->w.n_in);
+    }
     wx_barrier(sync, nth);
     if (n >= 64 * nth) {
         wx_share(n, WX_TILE, ith, nth, &first, &last);

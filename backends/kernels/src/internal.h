@@ -25,8 +25,8 @@ static inline int32_t wx_round_up(int64_t n, int64_t step) { return (int32_t) ((
 
 /* Activations in the form that a matrix multiplies with: rows of f32 (WX_F32; WX_BF16 where the instruction set has no
    bf16 dot product), bf16 (WX_BF16), u8 with one scale and one number for 0 per row (WX_I8) or per WX_G8_INPUTS numbers
-   of a row (WX_G8), or 16 bits and one scale per row (WX_Q8). Rows of earlier text meet a matrix of WX_Q8 as s8 with a
-   scale per WX_G8_INPUTS numbers, where that is faster: WX_S8, which is no type of a matrix. */
+   of a row (WX_G8), 16 bits and one scale per row (WX_Q8), or s8 with a scale per WX_G8_INPUTS numbers (WX_N4). Where
+   that is faster, rows of earlier text meet a matrix of WX_Q8 in the last form: WX_S8, which is no type of a matrix. */
 enum { WX_S8 = 16 };
 
 typedef struct wx_rows {
@@ -34,11 +34,11 @@ typedef struct wx_rows {
     int32_t n, k;               /* rows; numbers of a row, a multiple of WX_K_STEP */
     int64_t stride;             /* numbers from one row to the next: k; a convolution over rows sets another */
     void * data;                /* 64-byte aligned; a product reads round_up(n_in, 4) numbers of a row, no more
-                                   (WX_Q8 and WX_S8: k) */
+                                   (WX_Q8, WX_S8, WX_N4: k) */
     float * scale;              /* WX_I8 and WX_Q8: (n); WX_G8: (n, groups, 2), of each group the scale, and minus the
-                                   scale times the number that stands for 0; WX_S8: (n, groups) */
-    int32_t * start;            /* WX_Q8 and WX_S8: (n, k / WX_Q8_INPUTS), what the sums of a block begin with; WX_I8:
-                                   (n), minus the number that stands for 0 */
+                                   scale times the number that stands for 0; WX_S8 and WX_N4: (n, groups) */
+    int32_t * start;            /* WX_Q8, WX_S8, WX_N4: (n, k / 32), what the sums of a block begin with; WX_I8: (n),
+                                   minus the number that stands for 0 */
 } wx_rows;
 
 int32_t wx_form(int32_t matrix_type);                       /* WX_F32 or the same type */
@@ -57,12 +57,16 @@ typedef struct wx_epilogue {
     float * out_f32;            /* (rows, n_out) with `stride` floats between rows */
     int64_t stride;
     uint16_t * out_bf16;        /* the same as bf16, `stride` numbers between rows, or NULL */
+    const float * plus;         /* PLAIN: (rows) added to all outputs of a row, or NULL */
 } wx_epilogue;
 
 /* Rows [row_first, row_last) times outputs [out_first, out_last) (multiples of WX_PANEL, or the end); called by one
    thread for its part. Few rows (a token, a beam) stream the weights once for all of them. */
 void wx_gemm(const wx_matrix * w, const float * bias, const wx_rows * x, int32_t row_first, int32_t row_last,
              int32_t out_first, int32_t out_last, const wx_epilogue * e);
+
+/* What a matrix's `around` adds to all outputs of a row x (n_in). */
+float wx_around(const wx_matrix * w, const float * x);
 
 size_t wx_matrix_bytes(int32_t type, int32_t n_out, int32_t n_in);
 void wx_pack(const wx_matrix * m, int32_t first, int32_t n_rows, const void * src, int32_t src_type, float factor);

@@ -9,9 +9,11 @@ size_t wx_matrix_bytes(int32_t type, int32_t n_out, int32_t n_in) {
     return (size_t) (panels * wx_panel_words(type, n_in)) * 4;
 }
 
-static void read_chunk(const void * src, int32_t type, int64_t at, int32_t n, float factor, float * to) {
+static void read_chunk(const void * src, int32_t type, int64_t at, int32_t n, float factor, const float * around,
+                       float * to) {
     wx_to_f32((const char *) src + at * (type == WX_F32 ? 4 : 2), type, n, to);
     for (int32_t i = 0; i < n; i++) to[i] *= factor;
+    for (int32_t i = 0; around != NULL && i < n; i++) to[i] -= around[i];
     for (int32_t i = n; i < CHUNK; i++) to[i] = 0.0f;
 }
 
@@ -28,7 +30,7 @@ static float largest(const float * x, int32_t n) {
 static float largest_of_row(const void * src, int32_t type, int64_t at, int32_t n, float factor) {
     float x[CHUNK], found[WX_LANES] = {0};
     for (int32_t k = 0; k < n; k += CHUNK) {
-        read_chunk(src, type, at + k, n - k < CHUNK ? n - k : CHUNK, factor, x);
+        read_chunk(src, type, at + k, n - k < CHUNK ? n - k : CHUNK, factor, NULL, x);
         found[1] = largest(x, CHUNK);
         found[0] = largest(found, WX_LANES);
     }
@@ -54,7 +56,7 @@ static int32_t quantise(const float * x, int32_t n, float inverse, int8_t * to) 
 typedef struct packed_row {
     float scale, inverse;           /* of WX_I8 */
     int32_t sum;
-    uint16_t scales[CHUNK / WX_Q8_INPUTS];      /* of WX_Q8, of the chunk */
+    uint16_t scales[CHUNK / 32];                /* of WX_Q8 and WX_N4, of the chunk */
     float groups[CHUNK / WX_G8_INPUTS][2];      /* of WX_G8, of the chunk: scales, sums of weights */
 } packed_row;
 
@@ -80,6 +82,30 @@ static uint16_t put_block(const float * x, uint32_t * to) {
     return (uint16_t) _mm_extract_epi16(half, 0);
 }
 
+/* One block of an N4 row. What is furthest from 0 becomes -8, so that all 16 numbers are used. */
+static uint16_t put_nibbles(const float * x, uint32_t * to) {
+    float low = 0.0f, high = 0.0f, nothing = 0.0f;
+    for (int i = 0; i < WX_N4_INPUTS; i++) {
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
+        nothing += x[i] * 0.0f;                                 /* NaN where a number is not finite */
+    }
+    __m128i half = _mm_cvtps_ph(_mm_set_ss((-low > high ? low : high) / -8.0f + nothing), _MM_FROUND_TO_NEAREST_INT);
+    float scale = _mm_cvtss_f32(_mm_cvtph_ps(half)), inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
+    uint8_t q[WX_N4_INPUTS];
+    for (int i = 0; i < WX_N4_INPUTS; i += WX_LANES) {
+        wx_vi v = wx_add_i32(wx_round_i32(wx_load(x + i) * wx_set1(inverse)), wx_set1i(8));
+        wx_store_i8((int8_t *) q + i, wx_max_i32(wx_min_i32(v, wx_set1i(15)), wx_set1i(0)));
+    }
+    for (int u = 0; u < WX_N4_UNITS; u++) {
+        uint32_t lower, upper;
+        memcpy(&lower, q + 8 * u, 4);
+        memcpy(&upper, q + 8 * u + 4, 4);
+        to[u] = lower | upper << 4;
+    }
+    return (uint16_t) _mm_extract_epi16(half, 0);
+}
+
 /* One group of a G8 row. What is not finite is handed on by its scale. */
 static void put_group(const float * x, float group[2], uint32_t * to) {
     float top = largest(x, WX_G8_INPUTS);
@@ -95,6 +121,9 @@ static void convert_chunk(int32_t type, const float * x, packed_row * row, uint3
     else if (type == WX_G8)
         for (int g = 0; g < CHUNK / WX_G8_INPUTS; g++)
             put_group(x + g * WX_G8_INPUTS, row->groups[g], to + g * WX_G8_UNITS);
+    else if (type == WX_N4)
+        for (int b = 0; b < CHUNK / WX_N4_INPUTS; b++)
+            row->scales[b] = put_nibbles(x + b * WX_N4_INPUTS, to + b * WX_N4_UNITS);
     else
         for (int b = 0; b < CHUNK / WX_Q8_INPUTS; b++)
             row->scales[b] = put_block(x + b * WX_Q8_INPUTS, to + b * WX_Q8_UNITS);
@@ -102,7 +131,8 @@ static void convert_chunk(int32_t type, const float * x, packed_row * row, uint3
 
 /* Where a unit of the panel's first output is. */
 static int64_t unit_at(int32_t type, int64_t unit) {
-    if (type == WX_Q8) return unit / WX_Q8_UNITS * WX_Q8_WORDS + unit % WX_Q8_UNITS * WX_PANEL;
+    const int n = wx_block_units(type);
+    if (wx_in_blocks(type)) return unit / n * wx_block_words(type) + unit % n * WX_PANEL;
     if (type == WX_G8) unit += unit / WX_G8_UNITS * 2;
     return unit * WX_PANEL;
 }
@@ -115,11 +145,10 @@ static void end_chunk(int32_t type, const packed_row * row, uint32_t * panel, in
         for (int i = 0; i < 2; i++)
             memcpy(panel + unit_at(type, unit + last) + (1 + i) * WX_PANEL + column, &row->groups[g][i], 4);
     }
-    if (type != WX_Q8) return;
-    for (int64_t b = 0; b < units / WX_Q8_UNITS; b++) {
-        uint32_t * block = panel + unit_at(type, unit + b * WX_Q8_UNITS);
-        ((uint16_t *) (block + WX_Q8_UNITS * WX_PANEL))[column] = row->scales[b];
-    }
+    if (!wx_in_blocks(type)) return;
+    const int n = wx_block_units(type);
+    for (int64_t b = 0; b < units / n; b++)
+        ((uint16_t *) (panel + unit_at(type, unit + b * n) + n * WX_PANEL))[column] = row->scales[b];
 }
 
 /* What stands behind all units of an output. */
@@ -143,7 +172,8 @@ static void pack_rows(const wx_matrix * m, int64_t row, int n, const void * src,
     for (int32_t k = 0; k < n_in; k += CHUNK) {
         int64_t first = k / unit, units = all - first < CHUNK / unit ? all - first : CHUNK / unit;
         for (int i = 0; i < n; i++) {
-            read_chunk(src, src_type, at + (int64_t) i * n_in + k, n_in - k < CHUNK ? n_in - k : CHUNK, factor, x);
+            read_chunk(src, src_type, at + (int64_t) i * n_in + k, n_in - k < CHUNK ? n_in - k : CHUNK, factor,
+                       m->around == NULL ? NULL : m->around + k, x);
             convert_chunk(type, x, &states[i], converted[i]);
             end_chunk(type, &states[i], panel, column + i, first, units);
         }
@@ -164,11 +194,12 @@ static void pack_rows(const wx_matrix * m, int64_t row, int n, const void * src,
 static void fill_panel(const wx_matrix * m) {
     int64_t words = wx_panel_words(m->type, m->n_in);
     uint32_t * panel = (uint32_t *) m->data + m->n_out / WX_PANEL * words, * end = panel + words;
-    if (m->type == WX_Q8) {
-        for (; panel < end; panel += WX_Q8_WORDS) {
-            uint16_t * scales = (uint16_t *) (panel + WX_Q8_UNITS * WX_PANEL);
+    if (wx_in_blocks(m->type)) {
+        const int n = wx_block_units(m->type);
+        for (; panel < end; panel += wx_block_words(m->type)) {
+            uint16_t * scales = (uint16_t *) (panel + n * WX_PANEL);
             for (int32_t c = m->n_out % WX_PANEL; c < WX_PANEL; c++) {
-                for (int u = 0; u < WX_Q8_UNITS; u++) panel[u * WX_PANEL + c] = WX_Q8_ZERO;
+                for (int u = 0; u < n; u++) panel[u * WX_PANEL + c] = m->type == WX_Q8 ? WX_Q8_ZERO : WX_N4_ZERO;
                 scales[c] = 0;
             }
         }

@@ -46,7 +46,7 @@ static double round_of(int32_t type) {
     HIDE(a);
     HIDE(b);
     int per_lane = 2;
-    if (type == WX_I8 || type == WX_G8) {
+    if (type == WX_I8 || type == WX_G8 || type == WX_N4) {
 #if defined(WX_ISA_AVX2)
         per_lane = 4;
         CHAIN(add_products(s[i], a, b));

@@ -12,7 +12,12 @@
 
 #define WX_TILE 6                               /* rows; with WX_COLUMNS vectors of outputs it fills the registers */
 #define WX_TILE_Q8 3                            /* the same of Q8, which has two sums for an output */
-#define WX_S8_BLOCKS (WX_G8_INPUTS / WX_Q8_INPUTS)  /* blocks of a matrix that one scale of early rows is for */
+#define WX_S8_BLOCKS (WX_G8_INPUTS / 32)        /* blocks of a matrix that one scale of WX_S8 or WX_N4 rows is for */
+#if defined(WX_ISA_AVX2)
+#define WX_TILE_N4 3                            /* rows of N4: both halves of a unit are at hand */
+#else
+#define WX_TILE_N4 6
+#endif
 #define WX_COLUMNS (WX_PANEL / WX_LANES)
 
 #if defined(WX_ISA_AVX2)
@@ -221,6 +226,45 @@ static inline __attribute__((always_inline)) void wx_tile_q8(const int rows, con
     }
 }
 
+/* 4-bit weights, 8 added to each, times activations of 8 bits with a scale per WX_G8_INPUTS: `by`, `groups` in a row. A
+   block's products fit into 16 bits: 16 of 15 x 127 at most. */
+static inline __attribute__((always_inline)) void wx_tile_n4(const int rows, const char * x, int64_t stride,
+                                                             const int32_t * start, const float * by, int64_t groups,
+                                                             int64_t blocks, const uint32_t * panel, float * out) {
+    const wx_vi nibble = wx_set1i(0x0f0f0f0f), ones = _mm256_set1_epi16(1);
+    for (int i = 0; i < rows * WX_PANEL; i += WX_LANES) wx_store(out + i, wx_zero());
+    for (int64_t b = 0; b < blocks; b++, panel += WX_PANEL / 2) {
+        __m256i sum[WX_TILE_N4][WX_COLUMNS];
+        WX_UNROLL for (int r = 0; r < rows; r++)
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) sum[r][c] = _mm256_setzero_si256();
+        WX_UNROLL for (int u = 0; u < WX_N4_UNITS; u++, panel += WX_PANEL, x += 8) {
+            __m256i lower[WX_COLUMNS], upper[WX_COLUMNS];
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                wx_vi w = wx_loadi(panel + c * WX_LANES);
+                lower[c] = wx_and(w, nibble);
+                upper[c] = wx_and(wx_right(w, 4), nibble);
+            }
+            WX_UNROLL for (int r = 0; r < rows; r++) {
+                __m256i a = _mm256_set1_epi32(*(const wx_word *) (x + r * stride));
+                __m256i next = _mm256_set1_epi32(*(const wx_word *) (x + r * stride + 4));
+                WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                    sum[r][c] = _mm256_add_epi16(sum[r][c], _mm256_maddubs_epi16(lower[c], a));
+                    sum[r][c] = _mm256_add_epi16(sum[r][c], _mm256_maddubs_epi16(upper[c], next));
+                }
+            }
+        }
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+            wx_v scale = wx_load_f16((const uint16_t *) panel + c * WX_LANES);
+            WX_UNROLL for (int r = 0; r < rows; r++) {
+                float * to = out + r * WX_PANEL + c * WX_LANES;
+                __m256i all = wx_add_i32(_mm256_madd_epi16(sum[r][c], ones), wx_set1i(start[r * blocks + b]));
+                wx_v v = wx_from_i32(all) * wx_set1(by[r * groups + b / WX_S8_BLOCKS]);
+                wx_store(to, wx_fma(v, scale, wx_load(to)));
+            }
+        }
+    }
+}
+
 #else
 /* Accumulators are declared as sixteen int32: as __m512i, gcc 12 writes every one to the stack at each step. */
 typedef int32_t wx_sums __attribute__((vector_size(64)));
@@ -331,6 +375,41 @@ static inline __attribute__((always_inline)) void wx_tile_s8(const int rows, con
                 __m512i a = _mm512_set1_epi32(*(const wx_word *) (x + r * stride));
                 WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
                     sum[r][c] = (wx_sums) _mm512_dpbusd_epi32((__m512i) sum[r][c], (__m512i) w[c], a);
+            }
+        }
+        WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+            wx_v scale = wx_load_f16((const uint16_t *) panel + c * WX_LANES);
+            WX_UNROLL for (int r = 0; r < rows; r++) {
+                float * to = out + r * WX_PANEL + c * WX_LANES;
+                wx_v v = wx_from_i32((__m512i) sum[r][c]) * wx_set1(by[r * groups + b / WX_S8_BLOCKS]);
+                wx_store(to, wx_fma(v, scale, wx_load(to)));
+            }
+        }
+    }
+}
+
+/* 4-bit weights, 8 added to each, times the same activations. */
+static inline __attribute__((always_inline)) void wx_tile_n4(const int rows, const char * x, int64_t stride,
+                                                             const int32_t * start, const float * by, int64_t groups,
+                                                             int64_t blocks, const uint32_t * panel, float * out) {
+    const wx_vi nibble = wx_set1i(0x0f0f0f0f);
+    for (int i = 0; i < rows * WX_PANEL; i += WX_LANES) wx_store(out + i, wx_zero());
+    for (int64_t b = 0; b < blocks; b++, panel += WX_PANEL / 2) {
+        wx_sums sum[WX_TILE_N4][WX_COLUMNS], w[WX_COLUMNS];
+        WX_UNROLL for (int r = 0; r < rows; r++)
+            WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+                sum[r][c] = (wx_sums) _mm512_set1_epi32(start[r * blocks + b]);
+        WX_UNROLL for (int u = 0; u < WX_N4_UNITS; u++, panel += WX_PANEL, x += 8) {
+            WX_UNROLL for (int half = 0; half < 2; half++) {
+                WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {
+                    wx_vi v = wx_loadi(panel + c * WX_LANES);
+                    w[c] = (wx_sums) wx_and(half ? wx_right(v, 4) : v, nibble);
+                }
+                WX_UNROLL for (int r = 0; r < rows; r++) {
+                    __m512i a = _mm512_set1_epi32(*(const wx_word *) (x + r * stride + 4 * half));
+                    WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++)
+                        sum[r][c] = (wx_sums) _mm512_dpbusd_epi32((__m512i) sum[r][c], (__m512i) w[c], a);
+                }
             }
         }
         WX_UNROLL for (int c = 0; c < WX_COLUMNS; c++) {

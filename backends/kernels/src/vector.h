@@ -73,6 +73,11 @@ static inline int32_t wx_largest_i32(wx_vi v) {
     x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
 }
+static inline int32_t wx_sum_i32(wx_vi v) {
+    __m128i x = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+}
 static inline void wx_store_u16(uint16_t * p, wx_vi v) {         /* the lower half of every lane */
     __m256i packed = _mm256_packus_epi32(_mm256_and_si256(v, _mm256_set1_epi32(0xffff)), _mm256_setzero_si256());
     packed = _mm256_permute4x64_epi64(packed, 0xd8);
@@ -146,6 +151,7 @@ static inline void wx_store_f16(uint16_t * p, wx_v v) {
 static inline float wx_sum(wx_v v) { return _mm512_reduce_add_ps(v); }
 static inline float wx_largest(wx_v v) { return _mm512_reduce_max_ps(v); }
 static inline int32_t wx_largest_i32(wx_vi v) { return _mm512_reduce_max_epi32(v); }
+static inline int32_t wx_sum_i32(wx_vi v) { return _mm512_reduce_add_epi32(v); }
 static inline void wx_store_u16(uint16_t * p, wx_vi v) {         /* the lower half of every lane */
     _mm256_storeu_si256((__m256i *) p, _mm512_cvtepi32_epi16(v));
 }

@@ -14,28 +14,39 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WX_KERNELS_ABI 5
+#define WX_KERNELS_ABI 6
 #define WX_ALIGN 64             /* of every block of memory that is handed over */
 #define WX_MAX_LAYERS 128
 #define WX_Q8_INPUTS 32         /* that share a scale */
 #define WX_G8_INPUTS 64         /* the same of G8 */
+#define WX_N4_INPUTS 32         /* the same of N4 */
+#define WX_LOGIT_PARTS 3        /* ranges of tokens whose logits' weights are of one type */
 
 /* How numbers are stored. Packed matrices are F32, BF16, I8 (one scale per output, activations of 8 bits), G8 (a scale
    per WX_G8_INPUTS inputs, activations of 8 bits with such scales, too) or, in the decoder, Q8 (a scale per
-   WX_Q8_INPUTS inputs, activations of 16 bits); sources are F32, F16 or BF16. */
-enum { WX_F32 = 0, WX_F16 = 1, WX_BF16 = 2, WX_I8 = 3, WX_Q8 = 4, WX_G8 = 5 };
+   WX_Q8_INPUTS inputs, activations of 16 bits) and N4 (4 bits, a scale per WX_N4_INPUTS inputs, activations as of G8,
+   for the logits of tokens that rarely come); sources are F32, F16 or BF16. */
+enum { WX_F32 = 0, WX_F16 = 1, WX_BF16 = 2, WX_I8 = 3, WX_Q8 = 4, WX_G8 = 5, WX_N4 = 6 };
 
 /* A packed weight matrix, n_out x n_in. The layout behind `data` is private to the library. */
 typedef struct wx_matrix {
     int32_t type;
     int32_t n_out, n_in;
     void * data;                /* matrix_bytes(type, n_out, n_in), aligned */
+    const float * around;       /* WX_N4: (n_in), near which all rows lie: only what a row differs by is packed, and
+                                   activations times `around` are added to all outputs. NULL: zeros */
 } wx_matrix;
 
 typedef struct wx_linear {
     wx_matrix w;
     const float * bias;         /* (n_out), or NULL */
 } wx_linear;
+
+/* The logits of tokens [first, first + w.n_out). */
+typedef struct wx_logits {
+    int32_t first;
+    wx_matrix w;
+} wx_logits;
 
 typedef struct wx_norm {
     const float * w, * b;       /* (n_state) */
@@ -76,7 +87,7 @@ typedef struct wx_model {
     const float * d_pe;         /* (n_text_ctx, n_state) */
     const wx_decoder_layer * decoder;
     wx_norm d_ln;
-    wx_matrix logits;           /* (n_vocab, n_state) */
+    wx_logits logits[WX_LOGIT_PARTS];   /* together (n_vocab, n_state); parts of no tokens last; all f32, or none */
     int32_t beg, end;           /* tokens [beg, end) are the timestamps */
 } wx_model;
 
