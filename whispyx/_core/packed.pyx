@@ -37,17 +37,17 @@ cdef enum:
     FREQUENT_TOKENS = 4096
     LARGEST_HEAD = 512
 
-# Which type the matrices of each role have; "qkv", "out", "up", "down" and "cross_kv" are kinds of the encoder's.
-# The decoder is bound by the memory that its weights come from, and repeats its errors token after token: 8 bits with a
+# Which type the matrices of each role have; "qkv", "out", "up", "down" and "cross_kv" are kinds of the encoder's. The
+# decoder is bound by the memory that its weights come from, and repeats its errors token after token: 8 bits with a
 # scale per 32 inputs, activations of 16 bits. What else is in 8 bits costs less than bf16 does in the encoder: cross
-# keys and values have many scales, as have queries, keys, weights and values of the encoder's attention ("scores"), and
-# the logits that matter are computed again. Of those, rare tokens have 4 bits: the rows of an embedding lie close
+# keys and values have many scales, as have queries, keys, weights and values of the encoder's attention ("scores"),
+# and the logits that matter are computed again. Of those, rare tokens have 4 bits: the rows of an embedding lie close
 # together, and what they differ by from their mean is small. (Byte pairs are numbered by how often they occur: the
-# first tokens are the frequent ones.) The encoder's matrices bear 8 bits with scales per group of inputs on both sides (all
-# but the projection of attention, for which they save little); with a scale per row, one kind of them is further away
-# than all in bf16. "mixed" is that plan; "bf16" has no more in 8 bits than the decoder, which is nearer to f32 so, and
-# logits and cross keys and values.
-# Convolutions read the spectrogram, whose small differences 8 bits lose. docs/performance.md has the figures.
+# first tokens are the frequent ones.) The encoder's matrices bear 8 bits with scales per group of inputs on both sides
+# (all but the projection of attention, for which they save little); with a scale per row, one kind of them is further
+# away than all in bf16. "mixed" is that plan; "bf16" has no more in 8 bits than the decoder, which is nearer to f32
+# so, and logits and cross keys and values. Convolutions read the spectrogram, whose small differences 8 bits lose.
+# docs/performance.md has the figures.
 PLANS = {
     "f32": {"encoder": WX_F32, "scores": WX_F32, "conv": WX_F32, "decoder": WX_F32, "logits": WX_F32, "cross": WX_F32},
     "bf16": {"encoder": WX_BF16, "scores": WX_BF16, "conv": WX_BF16, "decoder": WX_Q8, "logits": WX_I8, "cross": WX_I8},
