@@ -13,7 +13,8 @@ static void read_chunk(const void * src, int32_t type, int64_t at, int32_t n, fl
                        float * to) {
     wx_to_f32((const char *) src + at * (type == WX_F32 ? 4 : 2), type, n, to);
     for (int32_t i = 0; i < n; i++) to[i] *= factor;
-    for (int32_t i = 0; around != NULL && i < n; i++) to[i] -= around[i];
+    if (around != NULL)
+        for (int32_t i = 0; i < n; i++) to[i] -= around[i];
     for (int32_t i = n; i < CHUNK; i++) to[i] = 0.0f;
 }
 
@@ -84,13 +85,11 @@ static uint16_t put_block(const float * x, uint32_t * to) {
 
 /* One block of an N4 row. What is furthest from 0 becomes -8, so that all 16 numbers are used. */
 static uint16_t put_nibbles(const float * x, uint32_t * to) {
-    float low = 0.0f, high = 0.0f, nothing = 0.0f;
-    for (int i = 0; i < WX_N4_INPUTS; i++) {
-        low = x[i] < low ? x[i] : low;
-        high = x[i] > high ? x[i] : high;
-        nothing += x[i] * 0.0f;                                 /* NaN where a number is not finite */
-    }
-    __m128i half = _mm_cvtps_ph(_mm_set_ss((-low > high ? low : high) / -8.0f + nothing), _MM_FROUND_TO_NEAREST_INT);
+    wx_v high = wx_zero();
+    for (int i = 0; i < WX_N4_INPUTS; i += WX_LANES) high = wx_max(wx_load(x + i), high);
+    float furthest = largest(x, WX_N4_INPUTS);                  /* not finite where one is not */
+    if (furthest == wx_largest(high)) furthest = -furthest;
+    __m128i half = _mm_cvtps_ph(_mm_set_ss(furthest / 8.0f), _MM_FROUND_TO_NEAREST_INT);
     float scale = _mm_cvtss_f32(_mm_cvtph_ps(half)), inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
     uint8_t q[WX_N4_INPUTS];
     for (int i = 0; i < WX_N4_INPUTS; i += WX_LANES) {
@@ -98,10 +97,9 @@ static uint16_t put_nibbles(const float * x, uint32_t * to) {
         wx_store_i8((int8_t *) q + i, wx_max_i32(wx_min_i32(v, wx_set1i(15)), wx_set1i(0)));
     }
     for (int u = 0; u < WX_N4_UNITS; u++) {
-        uint32_t lower, upper;
-        memcpy(&lower, q + 8 * u, 4);
-        memcpy(&upper, q + 8 * u + 4, 4);
-        to[u] = lower | upper << 4;
+        uint64_t eight;
+        memcpy(&eight, q + 8 * u, 8);
+        to[u] = (uint32_t) (eight | eight >> 28);               /* the last four of them, four bits up */
     }
     return (uint16_t) _mm_extract_epi16(half, 0);
 }
