@@ -38,6 +38,16 @@ static size_t rows_bytes(int32_t n, int32_t k) {
     return aligned(larger(most, wx_rows_bytes(WX_BF16, n, k))) + 3 * WX_ALIGN;     /* two kinds are rounded up twice */
 }
 
+/* Bytes of n rows in form for the parts of the output projection: as logit_rows_at lays them out. */
+static size_t logit_bytes(const wx_model * m, int32_t n) {
+    size_t bytes = aligned((size_t) n * sizeof(float));
+    for (int p = 0, like = 0; p < WX_LOGIT_PARTS && m->logits[p].w.n_out > 0; p++, like = 0) {
+        while (m->logits[like].w.type != m->logits[p].w.type) like++;
+        if (like == p) bytes += wx_rows_bytes(wx_form(m->logits[p].w.type), n, wx_round_up(m->n_state, WX_K_STEP));
+    }
+    return bytes;
+}
+
 static int by_rows(int32_t n_rows, int32_t nth) { return n_rows >= ROWS_EACH * nth; }
 
 static plan plan_of(const wx_model * m, int32_t n_rows, int32_t n_outputs, int32_t nth) {
@@ -50,10 +60,11 @@ static plan plan_of(const wx_model * m, int32_t n_rows, int32_t n_outputs, int32
     p.att = at, at += aligned(n_rows * row);
     p.up = at, at += aligned(n_rows * 4 * row);
     p.rows_each = by_rows(n_rows, nth) ? rows_bytes(n_rows / nth + 2 * ROW_STEP, k) : 0;
-    p.rows = at, at += larger(rows_bytes(most, k), p.rows_each * (size_t) nth);
+    p.rows = at, at += larger(larger(rows_bytes(most, k), logit_bytes(m, n_outputs)), p.rows_each * (size_t) nth);
     p.own = at;
     p.own_rows = aligned(row);
-    p.own_work = p.own_rows + rows_bytes(most < FEW ? most : FEW, k);
+    p.own_work = p.own_rows + larger(rows_bytes(most < FEW ? most : FEW, k),
+                                     logit_bytes(m, n_outputs < FEW ? n_outputs : FEW));
     p.own_bytes = p.own_work + aligned(larger(wx_cross_scratch(m), wx_self_scratch()));
     p.total = p.own + p.own_bytes * (size_t) nth;
     return p;
