@@ -6,13 +6,12 @@ memory waiting.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
+from libc.math cimport isfinite
 from libc.stdint cimport int64_t, uint16_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
-import numpy as np
-
-from whispyx._core.kernels cimport WX_BF16, WX_F16, WX_F32, wx_kernels, wx_matrix
+from whispyx._core.kernels cimport WX_BF16, WX_F16, WX_F32, Memory, wx_kernels, wx_matrix
 from whispyx._core.source cimport Source
 from whispyx._ggml.ggml cimport (
     GGML_TYPE_BF16,
@@ -245,17 +244,26 @@ cdef class Intake:
         """Read now, from the tensor noted next, the mean of about MEAN_ROWS of the m.n_out rows from `first` on."""
         cdef Intake sample = Intake()
         cdef wx_matrix row = m[0]
-        cdef int step = max(1, m.n_out // MEAN_ROWS), n = (m.n_out + step - 1) // step, i
-        cdef float[:, ::1] rows = np.empty((n, m.n_in), dtype=np.float32)
-        cdef float[::1] mean
+        cdef int step = max(1, m.n_out // MEAN_ROWS), n = (m.n_out + step - 1) // step
+        cdef int i, column, count
+        cdef double total
+        cdef Memory rows = Memory.create(<size_t>n * m.n_in * sizeof(float), "the mean of an embedding")
+        cdef const float * x = <const float *>rows.ptr
         sample.table, sample.divisors, sample.n_divisors = self.table, self.divisors, self.n_divisors
         sample.sources.append(self.source())
         row.n_out = 0
         for i in range(n):
-            sample.rows(offset, type, &row, 0, 1, 1.0, 0, NULL, &rows[i, 0], NULL, first + i * step)
+            sample.rows(offset, type, &row, 0, 1, 1.0, 0, NULL, <float *>rows.ptr + <size_t>i * m.n_in, NULL,
+                        first + i * step)
         sample.run(0, None)
-        mean = np.mean(rows, axis=0, dtype=np.float64).astype(np.float32)
-        memcpy(to, &mean[0], m.n_in * sizeof(float))
+        # Not NumPy, which is imported while a model is read. A row that is not finite must not spoil all others.
+        for column in range(m.n_in):
+            total, count = 0.0, 0
+            for i in range(n):
+                if isfinite(x[<size_t>i * m.n_in + column]):
+                    total += x[<size_t>i * m.n_in + column]
+                    count += 1
+            to[column] = <float>(total / count) if count > 0 else 0.0
         return 0
 
     cdef Source source(self):
