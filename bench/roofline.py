@@ -8,10 +8,12 @@ from typing import Any
 from bench.engines import OURS
 from bench.machine import Machine
 from whispyx._core.kernels import TYPES
-from whispyx._core.packed import PLANS
+from whispyx._core.packed import PLANS, logit_parts
 
-BYTES = {"f32": 4.0, "bf16": 2.0, "q8": 1 + 2 / 32, "i8": 1.0}
-"""Of a number of the decoder; "q8" has a scale of 16 bits per 32."""
+BYTES = {"f32": 4.0, "bf16": 2.0, "q8": 1 + 2 / 32, "i8": 1.0, "n4": 1 / 2 + 2 / 32}
+"""Of a number of the decoder; "q8" and "n4" have a scale of 16 bits per 32."""
+BEHIND_TEXT = 1608
+"""Tokens from the end of text on."""
 MULTIPLIED = {"f32": "f32", "bf16": "bf16", "i8": "int8", "g8": "int8"}
 """Which of the machine's products the encoder's types go through."""
 
@@ -64,9 +66,13 @@ def _multiplied(part: str, types: dict[str, str] | None) -> str:
 def token_bytes(h: Any, compute: str) -> float:
     """Bytes that one greedy token reads: weights, and keys and values of the window."""
     d, types = h.n_text_state, plan(compute)
-    layers, logits, keys = (BYTES[types[role]] if types else 2.0 for role in ("decoder", "logits", "cross"))
+    layers, keys = (BYTES[types[role]] if types else 2.0 for role in ("decoder", "cross"))
+    logits = 2.0 * h.n_vocab
+    if types:
+        parts = logit_parts(PLANS[compute]["logits"], h.n_vocab, h.n_vocab - BEHIND_TEXT)
+        logits = sum(BYTES[TYPES[kind]] * n for kind, n in parts)
     window = 2 * h.n_audio_ctx * d * h.n_text_layer
-    return layers * 14 * d * d * h.n_text_layer + logits * h.n_vocab * d + keys * window
+    return layers * 14 * d * d * h.n_text_layer + logits * d + keys * window
 
 
 def lines(hparams: dict[str, Any], medians: Any, machine: Machine, compute: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ COMPUTE = ("auto", "f32", "bf16", "mixed", "int8", "exact")
 AUTO = "mixed"
 """What "auto" means where there are kernels; docs/performance.md tells how it was found."""
 
-TYPES = {WX_F32: "f32", WX_BF16: "bf16", WX_I8: "i8", WX_Q8: "q8", WX_G8: "g8"}
+TYPES = {WX_F32: "f32", WX_BF16: "bf16", WX_I8: "i8", WX_Q8: "q8", WX_G8: "g8", WX_N4: "n4"}
 """Names of the types that matrices have in the plans of `packed`, by number."""
 
 

@@ -59,6 +59,19 @@ PLANS = {
 EMBEDDING = "decoder.token_embedding.weight"
 
 
+def logit_parts(int type, int n_vocab, int eot) -> list[tuple[int, int]]:
+    """Return types of ranges of tokens that follow each other, and how many each has, where logits are of `type`.
+
+    Of WX_N4, only what lies between the frequent tokens and the end of text has 4 bits.
+    """
+    cdef int first = min(FREQUENT_TOKENS, n_vocab), last = max(first, eot // PANEL * PANEL)
+    if type != WX_N4:
+        return [(type, n_vocab)]
+    if first == last:
+        return [(WX_I8, n_vocab)]
+    return [(WX_I8, first), (WX_N4, last - first), (WX_I8, n_vocab - last)]
+
+
 cdef bint fits(HParams hp) noexcept:
     """Whether the kernels know heads of this size."""
     return hp.n_text_state <= LARGEST_HEAD * min(hp.n_audio_head, hp.n_text_head)
@@ -161,17 +174,17 @@ cdef class Packed:
         return 0
 
     cdef int _plan_logits(self, int32_t type, int eot) except -1:
-        """Of WX_N4, only what lies between the frequent tokens and the special ones has 4 bits."""
-        cdef int n_vocab = self.model.n_vocab, s = self.model.n_state
-        cdef int first = min(FREQUENT_TOKENS, n_vocab), last = max(first, eot // PANEL * PANEL)
-        cdef wx_logits * parts = self.model.logits
-        if type != WX_N4 or first == last:
-            return self.matrix(&parts[0].w, WX_I8 if type == WX_N4 else type, n_vocab, s)
-        self.matrix(&parts[0].w, WX_I8, first, s)
-        parts[1].first, parts[2].first = first, last
-        self.matrix(&parts[1].w, WX_N4, last - first, s)
-        parts[1].w.around = self.floats(s)
-        return self.matrix(&parts[2].w, WX_I8, n_vocab - last, s) if last < n_vocab else 0
+        cdef wx_logits * part = self.model.logits
+        cdef int first = 0, n
+        cdef int32_t kind
+        for kind, n in logit_parts(type, self.model.n_vocab, eot):
+            part.first = first
+            self.matrix(&part.w, kind, n, self.model.n_state)
+            if kind == WX_N4:
+                part.w.around = self.floats(self.model.n_state)
+            first += n
+            part += 1
+        return 0
 
     cdef int linear(self, wx_linear * linear, int32_t type, int n_out, int n_in) except -1:
         linear.bias = self.floats(n_out)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from whispyx._core.description import tensor_bytes
 from whispyx._core.kernels import TYPES as KINDS
 from whispyx._core.kvcache import pad256
-from whispyx._core.packed import PLANS
+from whispyx._core.packed import PLANS, logit_parts
 
 from .types import TYPES
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["MemoryNeed", "memory_needs"]
 
 _PANEL: Final = 64  # outputs that the kernels' panels have; the last is filled up
-_BLOCK: Final = 32  # inputs that share a scale in "q8"
-_BLOCK_BYTES: Final = _BLOCK + 2
+_BLOCK: Final = 32  # inputs that share a scale in "q8" and "n4"
+_BLOCK_BYTES: Final = {"q8": _BLOCK + 2, "n4": _BLOCK // 2 + 2}
 _ROW_EXTRA: Final = 8  # scale and sum of a row of "i8", or of a group of "g8"
 _GROUP: Final = 64  # inputs that share a scale in "g8"
 _ARENA: Final = 1 << 20  # vectors are placed in blocks of so many bytes
@@ -99,8 +99,10 @@ def _packed_bytes(weights: WeightFile, plan: dict[str, str], compute: str) -> in
     total += hp.n_audio_layer * _layer(encoder, s, plan)
     total += _matrix(plan.get("cross_kv", encoder), 2 * s * hp.n_text_layer, s)  # of the sound, for all layers
     total += hp.n_text_layer * (_layer(decoder, s, {}) + 2 * _matrix(decoder, s, s))
-    total += _matrix(plan["logits"], hp.n_vocab, s) + _embedding_bytes(weights, compute)
-    vectors = sum(
+    logits = logit_parts(PLANS[compute]["logits"], hp.n_vocab, weights.vocab.eot)
+    total += sum(_matrix(KINDS[kind], n, s) for kind, n in logits) + _embedding_bytes(weights, compute)
+    vectors = s * (len(logits) > 1)  # what rare tokens lie around
+    vectors += sum(
         math.prod(shape)
         for name in weights.names()
         if len(shape := weights.shape_of(name)) < 2 or name.endswith((".bias", "positional_embedding"))
@@ -116,8 +118,8 @@ def _layer(kind: str, s: int, others: dict[str, str]) -> int:
 
 def _matrix(kind: str, n_out: int, n_in: int) -> int:
     rows = -(-n_out // _PANEL) * _PANEL
-    if kind == "q8":
-        return rows * (-(-n_in // _BLOCK) * _BLOCK_BYTES)
+    if kind in _BLOCK_BYTES:
+        return rows * (-(-n_in // _BLOCK) * _BLOCK_BYTES[kind])
     if kind == "i8":
         return rows * (-(-n_in // 4) * 4 + _ROW_EXTRA)
     if kind == "g8":
