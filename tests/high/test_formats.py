@@ -91,12 +91,11 @@ def test_the_same_weights_give_the_same_logits_to_the_bit(form: str, recipe: str
     if compute == "exact":
         np.testing.assert_array_equal(found, truth)
     else:
-        # A form without mel filters gets ours, which differ from a file's in the last digit: bf16 loses that, and f32,
-        # which convolutions are computed in where the processor has no bf16, does not.
+        # Where the processor has no bf16, forms were seen to differ in the last digits of f32.
         assert nmse(found, truth) < 1e-4
     if form in FOLDERS:
         # Any file of a folder that tells what it is stands for the folder.
-        np.testing.assert_array_equal(logits_of(weights_of(path, form), compute), truth)
+        np.testing.assert_array_equal(logits_of(weights_of(path, form), compute), found)
 
 
 @pytest.mark.parametrize("compute", COMPUTE)
