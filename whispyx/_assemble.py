@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Container
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from .constants import SAMPLE_RATE
@@ -40,30 +39,20 @@ def is_steady(samples: Samples) -> bool:
 
 
 class Utf8Joiner:
-    """Decodes pieces of UTF-8 that may be cut inside a character; bytes that can be no character become U+FFFD."""
+    """Decodes pieces of UTF-8 that may be cut inside a character; bytes that belong to no character are left out."""
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
 
     def feed(self, piece: bytes) -> str:
         """Return the characters that `piece` completes; the start of an unfinished one is kept for the next piece."""
         return self._decoder.decode(piece)
 
-    @property
-    def pending(self) -> bool:
-        """Whether the start of a character is waiting for its rest."""
-        return bool(self._decoder.getstate()[0])
-
-    def flush(self) -> str:
-        """Give up on the waiting bytes: return U+FFFD for them, or nothing when there are none."""
-        return self._decoder.decode(b"", final=True)
-
 
 class SegmentBuilder:
     """Turns the segments of one run into `Segment`s, in order.
 
-    A segment that ends inside a character is held back until the next one shows where the rest of it is, so that every
-    segment is handed out once and never changes afterwards.
+    A character stands whole where its last byte is: no segment or token is changed after it was handed out.
 
     Parameters
     ----------
@@ -94,42 +83,12 @@ class SegmentBuilder:
         self._eot, self._words = eot, words
         self._text = Utf8Joiner()
         self._token_text = Utf8Joiner()
-        self._held: Segment | None = None
-        self._n_seen = 0
 
-    def add(self, data: SegmentData) -> list[Segment]:
-        """Take the engine's next segment; return the segments that are final now."""
-        ready = self._release(continues=data.text[:1]) if self._held is not None else []
-        segment = self._make(data)
-        if self._text.pending:
-            self._held = segment
-        else:
-            ready.append(segment)
-        self.segments += ready
-        return ready
-
-    def finish(self) -> list[Segment]:
-        """No segment follows: return the one held back, if any."""
-        ready = self._release(continues=b"") if self._held is not None else []
-        self.segments += ready
-        return ready
-
-    def _release(self, continues: bytes) -> list[Segment]:
-        held, self._held = self._held, None
-        assert held is not None
-        if continues and 0x80 <= continues[0] < 0xC0:  # the rest of the character comes: the next segment gets it whole
-            return [held]
-        tokens = list(held.tokens)
-        tail = self._token_text.flush()
-        text_at = next((i for i in reversed(range(len(tokens))) if not tokens[i].special), None)
-        if text_at is not None:
-            tokens[text_at] = replace(tokens[text_at], text=tokens[text_at].text + tail)
-        return [replace(held, text=held.text + self._text.flush(), tokens=tuple(tokens))]
-
-    def _make(self, data: SegmentData) -> Segment:
+    def add(self, data: SegmentData) -> Segment:
+        """Take the engine's next segment; return what is made of it."""
         start = self._seconds(data.t0)
         segment = Segment(
-            id=self._n_seen,
+            id=len(self.segments),
             start=start,
             end=max(start, self._seconds(data.t1)),
             text=self._text.feed(data.text),
@@ -140,7 +99,7 @@ class SegmentBuilder:
             speaker_turn_next=data.speaker_turn_next,
             no_speech=self._no_speech(data),
         )
-        self._n_seen += 1
+        self.segments.append(segment)
         return segment
 
     def _no_speech(self, data: SegmentData) -> bool:

@@ -54,17 +54,13 @@ class Job:
         for data in batch:
             self._found.append(data)
             if self._on_segment is not None:
-                for segment in self._live.add(data):
-                    self._on_segment(segment)
+                self._on_segment(self._live.add(data))
 
     def run(self, full: Callable[[], RunResult]) -> Transcript:
         """Run the job; whatever stops it early carries what was recognised so far."""
         self._began = time.perf_counter()
         try:
             result = full()
-            if self._on_segment is not None:
-                for segment in self._live.finish():
-                    self._on_segment(segment)
         except Aborted as stop:
             stop.partial = self.transcript(stop.partial, complete=False)
             raise
@@ -81,7 +77,6 @@ class Job:
         builder = self._builder()
         for data in self._found if result is None else result.segments:
             builder.add(data)
-        builder.finish()
         return Transcript(
             segments=tuple(builder.segments),
             language=self._options.language or (None if result is None else result.language),

@@ -33,7 +33,8 @@ class Token:
     id : int
         Index in the model's vocabulary.
     text : str
-        Its text. A character spread over several tokens stands at the token that completes it.
+        Its text. A character spread over several tokens stands at the token that completes it; bytes of no character
+        stand nowhere.
     data : bytes
         The bytes of the vocabulary entry, as they are.
     probability, logprob : float

@@ -59,10 +59,14 @@ def test_threads_and_sources_do_not_change_a_model(
 
 @pytest.mark.parametrize("weight_type", ["f16", "f32"])
 @pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("damaged", [(), (np.nan,), (np.inf, -np.inf, np.nan)], ids=str)
 def test_what_all_rows_of_an_embedding_have_in_common_costs_no_digits(
-    weight_type: str, mmap: bool, tmp_path: Path
+    weight_type: str, mmap: bool, damaged: tuple[float, ...], tmp_path: Path
 ) -> None:
-    """Rare tokens' logits have 4 bits: of what their rows differ by from the mean, or nothing would be left of it."""
+    """Rare tokens' logits have 4 bits: of what their rows differ by from the mean, or nothing would be left of it.
+
+    Rows that are no numbers, and of which the mean is taken, too, leave all others as they are.
+    """
     recipe = TinyModel(weight_type=weight_type, n_state=72, n_head=3, n_vocab=51865)
     whole = recipe.to_bytes()
     kind = np.float16 if weight_type == "f16" else np.float32
@@ -70,8 +74,11 @@ def test_what_all_rows_of_an_embedding_have_in_common_costs_no_digits(
     embedding = np.frombuffer(whole[-size:], kind).reshape(recipe.n_vocab, recipe.n_state)
     common = np.random.default_rng(3).normal(0, 8 * float(embedding.std(dtype=np.float64)), recipe.n_state)
     path = tmp_path / "model.bin"
-    path.write_bytes(whole[:-size] + (embedding + common).astype(kind).tobytes())
-    rare = slice(4096, 50240)
+    written = (embedding + common).astype(kind)
+    for i, value in enumerate(damaged):
+        written[4096 + 90 * i] = value  # every ninetieth of the rare rows gives its share to the mean
+    path.write_bytes(whole[:-size] + written.tobytes())
+    rare = np.delete(np.arange(4096, 50240), [90 * i for i in range(len(damaged))])
     _, truth = results(str(path), "f32")
     _, found = results(str(path), "mixed", mmap=mmap)
     level, heard = (x[:, rare].mean(axis=1, keepdims=True) for x in (truth, found))

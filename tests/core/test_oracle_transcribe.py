@@ -107,7 +107,8 @@ def test_transcription_equals_the_oracle(name: str, flash_attn: bool) -> None:
 
     result = run_core(both, flash_attn, samples, settings)
     ours = [(s.t0, s.t1, s.text, [t.id for t in s.tokens]) for s in result.segments]
-    assert ours == [(s.t0, s.t1, s.text, s.tokens) for s in truth.segments]
+    # Random tokens often are bytes of no character, which texts leave out (docs/differences.md).
+    assert ours == [(s.t0, s.t1, s.text.decode("utf-8", "ignore").encode(), s.tokens) for s in truth.segments]
 
     picks = iter([pick for _, attempt in truth.windows for pick in attempt.kept])
     drift = no_speech = 0.0

@@ -196,3 +196,47 @@ def test_print_realtime_writes_segments_as_they_come(ctx: Any, capsys: pytest.Ca
 def test_print_special_keeps_special_tokens_in_the_text(ctx: Any) -> None:
     result = run(ctx, dictate([BEG, HELLO, BEG + 200, BEG + 200]), print_special=True)
     assert result.segments[0].text.startswith(b"[_BEG_]") and result.segments[0].text.endswith(b"[_TT_200]")
+
+
+def byte_tokens(ctx: Any, text: bytes) -> list[int]:
+    """The tokens of single bytes that make a text, whole characters or not."""
+    of = {ctx.vocab.token_bytes(i): i for i in range(EOT)}
+    return [of[bytes([byte])] for byte in text]
+
+
+SUN = "日".encode()
+
+
+@pytest.mark.parametrize("max_len", [0, 1])
+def test_a_text_that_ends_within_a_character_ends_before_it(ctx: Any, max_len: int) -> None:
+    """The end of the text, the limit of tokens and a timestamp all come between the bytes of a character."""
+    said = byte_tokens(ctx, b"ab" + SUN[:2])
+    for script, fields in (
+        ([BEG, *said, EOT], {}),
+        ([BEG, *said, *byte_tokens(ctx, SUN)], {"max_tokens": len(said)}),
+        ([BEG, *said, BEG + 500], {}),
+    ):
+        result = run(ctx, dictate(script), token_timestamps=True, word_timestamps=True, max_len=max_len, **fields)
+        assert b"".join(s.text for s in result.segments).startswith(b"ab")
+        assert not any(byte > 0x7F for s in result.segments for byte in s.text)
+        assert not any(byte > 0x7F for s in result.segments for word in s.words for byte in word.text)
+        assert [t.id for s in result.segments for t in s.tokens][: len(script) - 1][1 : 1 + len(said)] == said
+        if max_len:
+            assert [s.text for s in result.segments][-1] == b"b"  # and no piece of what cannot be shown
+
+
+def test_bytes_of_no_character_are_left_out_of_segments_and_words(ctx: Any) -> None:
+    said = byte_tokens(ctx, b"a" + SUN[1:] + b"b\xff" + SUN + SUN[:1] + b"c")
+    told: list[Any] = []
+    result = run(ctx, dictate([BEG, *said, BEG + 500]), word_timestamps=True, new_segment_callback=told.extend)
+    assert [s.text.decode() for s in result.segments] == ["ab日c"] == [s.text.decode() for s in told]
+    assert "".join(word.text.decode() for word in result.segments[0].words) == "ab日c"
+    assert [t.id for t in result.segments[0].tokens if t.id < EOT] == said
+
+
+def test_a_character_around_a_timestamp_or_the_end_of_a_window_stands_whole_behind_it(ctx: Any) -> None:
+    first, rest = byte_tokens(ctx, b"a" + SUN[:1]), byte_tokens(ctx, SUN[1:] + b"b")
+    result = run(ctx, dictate([BEG, *first, BEG + 100, BEG + 100, *rest, BEG + 500]))
+    assert [s.text.decode() for s in result.segments] == ["a", "日b"]
+    result = run(ctx, dictate([BEG, *first, BEG + 100, BEG + 100], [BEG, *rest, BEG + 450]))
+    assert [s.text.decode() for s in result.segments] == ["a", "日b"]

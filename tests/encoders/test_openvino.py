@@ -24,8 +24,13 @@ from whispyx._core.run import full
 from whispyx.encoders import OpenVinoEncoder, openvino_ir
 from whispyx.errors import ParamsError
 from whispyx.models import SAMPLES as RECORDINGS
+from whispyx.plugins import kernels
 
 pytestmark = pytest.mark.usefixtures("openvino")
+
+needs_kernels = pytest.mark.skipif(
+    not any(record.score for record in kernels.records()), reason="no kernels for this machine"
+)
 
 
 # ---- what it computes
@@ -91,19 +96,44 @@ def words(text: str) -> list[str]:
     return re.findall(r"[a-z]+", text.lower())
 
 
-@pytest.mark.parametrize(
-    ("name", "storage"), [("tiny.en", "f16"), ("tiny.en", "bf16"), ("tiny.en", "f32"), ("base", "f16"), ("base", "f32")]
-)
-def test_real_models_say_what_they_say_with_their_own_encoder(name: str, storage: str, tmp_path: Path) -> None:
-    path, wav = data.or_skip(data.model_file, name), data.or_skip(data.jfk_wav)
-    with whispyx.Model(path) as own:
+def same_with_both(name: str, storage: str, folder: Path, wav: Path, compute: str | None = None) -> whispyx.Transcript:
+    """The transcript of a real model with its own encoder, after it was found to be that with OpenVINO's."""
+    path = data.or_skip(data.model_file, name)
+    with whispyx.Model(path, compute=compute) as own:
         expected = own.transcribe(wav)
-    xml = openvino_ir.write(path, tmp_path, storage)
-    with whispyx.Model(path, encoder=xml) as other:
+    xml = openvino_ir.write(path, folder, storage)
+    with whispyx.Model(path, encoder=xml, compute=compute) as other:
         found = other.transcribe(wav)
         assert str(xml) in (other.info.encoder or "")
     assert found.text == expected.text
+    return found
+
+
+# After "Americans", base's comma leads by 0.0017 in f32 with either encoder. ggml's halves move it by 0.004, so `exact`
+# has it with ggml's encoder alone: there f32 is the fair comparison, and other recordings are that of `exact`.
+@pytest.mark.parametrize(
+    ("name", "storage", "compute"),
+    [
+        ("tiny.en", "f16", None),
+        ("tiny.en", "bf16", None),
+        ("tiny.en", "f32", None),
+        pytest.param("base", "f16", "f32", marks=needs_kernels),
+        pytest.param("base", "f32", "f32", marks=needs_kernels),
+    ],
+)
+def test_real_models_say_what_they_say_with_their_own_encoder(
+    name: str, storage: str, compute: str | None, tmp_path: Path
+) -> None:
+    found = same_with_both(name, storage, tmp_path, data.or_skip(data.jfk_wav), compute)
     assert words(found.text) == words(RECORDINGS["jfk"].text)
+
+
+@pytest.mark.parametrize("storage", ["f16", "f32"])
+def test_base_reads_aloud_what_it_reads_with_its_own_encoder(storage: str, tmp_path: Path) -> None:
+    for clip in data.or_skip(data.librivox_clips)[:2]:
+        found = same_with_both("base", storage, tmp_path, clip.wav)
+        said, true = set(words(found.text)), set(words(clip.text))
+        assert len(said & true) > 0.8 * len(true)
 
 
 def test_beams_short_windows_and_stages_use_it() -> None:

@@ -38,7 +38,6 @@ def test_speech_is_not_steady_and_nothing_is_known_of_no_sound() -> None:
 def built(samples: np.ndarray, no_speech_prob: float, thold: float = 0.6) -> Transcript:
     builder = SegmentBuilder(len(samples) / RATE, EOT, samples, thold)
     builder.add(FakeSegment(t0=0, t1=300, text=b" you", no_speech_prob=no_speech_prob))
-    builder.finish()
     return Transcript(tuple(builder.segments), duration=len(samples) / RATE)
 
 

@@ -164,7 +164,7 @@ def test_words_behind_the_timestamps_are_text(n_vocab: int, form: str, compute: 
     assert truth.margin > (SMALLEST_LEAD if compute == "exact" else SMALLEST_LEAD_BF16)
     found = heard(made(file, form, tmp_path), compute)
     assert [one[3] for one in found] == [segment.tokens for segment in truth.segments]
-    assert "".join(one[2] for one in found) == b"".join(one.text for one in truth.segments).decode("utf-8", "replace")
+    assert "".join(one[2] for one in found) == b"".join(one.text for one in truth.segments).decode("utf-8", "ignore")
     assert any("Zusatzwört" in one[2] for one in found)
 
 

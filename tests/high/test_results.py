@@ -16,7 +16,6 @@ def build(*said: FakeSegment, duration: float = 60.0) -> list[Segment]:
     builder = SegmentBuilder(duration, EOT)
     for segment in said:
         builder.add(segment)  # type: ignore[arg-type]
-    builder.finish()
     return builder.segments
 
 
@@ -113,18 +112,18 @@ def test_a_character_split_over_three_segments_comes_out_whole() -> None:
     assert [segment.id for segment in parts] == [0, 1, 2]
 
 
-def test_bytes_that_are_no_character_become_the_replacement_character_where_they_stand() -> None:
+def test_bytes_of_no_character_are_left_out_of_texts_and_kept_as_data() -> None:
     data = "日".encode()
     first, second = build(
         FakeSegment(0, 100, b"a" + data[:2], (FakeToken(1, b"a" + data[:2]),)), FakeSegment(1, 2, b"b")
     )
-    assert (first.text, second.text) == ("a\ufffd", "b")
-    assert first.tokens[0].text == "a\ufffd"
-    assert build(FakeSegment(0, 100, b"a\xffb"))[0].text == "a\ufffdb"
+    assert (first.text, second.text) == ("a", "b")
+    assert (first.tokens[0].text, first.tokens[0].data) == ("a", b"a" + data[:2])
+    assert build(FakeSegment(0, 100, b"a\xffb"))[0].text == "ab"
 
 
-def test_an_unfinished_character_at_the_very_end_becomes_the_replacement_character() -> None:
-    assert [segment.text for segment in build(FakeSegment(0, 100, b"x\xe6\x97"))] == ["x\ufffd"]
+def test_an_unfinished_character_at_the_very_end_is_left_out() -> None:
+    assert [segment.text for segment in build(FakeSegment(0, 100, b"x\xe6\x97"))] == ["x"]
 
 
 def test_each_segment_is_handed_out_once_and_never_changed_afterwards() -> None:
@@ -132,8 +131,7 @@ def test_each_segment_is_handed_out_once_and_never_changed_afterwards() -> None:
     builder = SegmentBuilder(60.0, EOT)
     handed = []
     for i, piece in enumerate((data[:2], data[2:4], b"", data[4:], data[:1])):
-        handed += builder.add(FakeSegment(i, i + 1, piece))  # type: ignore[arg-type]
-    handed += builder.finish()
+        handed.append(builder.add(FakeSegment(i, i + 1, piece)))  # type: ignore[arg-type]
     assert handed == builder.segments
     assert [segment.id for segment in handed] == [0, 1, 2, 3, 4]
 
@@ -142,4 +140,4 @@ def test_joining_is_the_same_as_decoding_at_once_for_valid_text() -> None:
     text = "Привет, 世界! 🙂"
     joiner = Utf8Joiner()
     pieces = [joiner.feed(bytes([byte])) for byte in text.encode()]
-    assert "".join(pieces) == text and not joiner.pending and joiner.flush() == ""
+    assert "".join(pieces) == text

@@ -93,7 +93,6 @@ def transcript_of(segments: Sequence[Any], n_samples: int, eot: int) -> Transcri
     builder = SegmentBuilder(n_samples / RATE, eot)
     for segment in segments:
         builder.add(segment)
-    builder.finish()
     return Transcript(tuple(builder.segments), duration=n_samples / RATE)
 
 

@@ -3,6 +3,8 @@ way back from the time line without silence. Order of whisper.cpp 1.8.5, but wit
 so that each segment is given out once, complete and in order.
 """
 
+import codecs
+
 from whispyx._core.align.align cimport align_window
 from whispyx._core.align.energy cimport TokenClock
 from whispyx._core.align.fit cimport Loudness
@@ -72,6 +74,7 @@ cdef class Emitter:
     def __cinit__(self, Context ctx, State state, FullParams params, samples, time_map):
         self.ctx, self.state, self.params, self.samples = ctx, state, params, samples
         self.time_map = time_map
+        self.characters = codecs.getincrementaldecoder("utf-8")("ignore")
         self.segments = []
         self.clock = None
         self.loudness = None
@@ -87,7 +90,7 @@ cdef class Emitter:
 
     cdef int window(self, list found, int seek, int n_frames, int lang, int n_threads) except -1:
         """Finish the segments of the window that starts at frame `seek` and give them out."""
-        cdef list batches = [self.dress(segment) for segment in found]
+        cdef list batches = [self.whole(self.dress(segment)) for segment in found]
         cdef SegmentData piece
         pieces = [piece for batch in batches for piece in batch]
         if pieces and (self.params.get("dtw") or self.params.get("word_timestamps")):
@@ -108,6 +111,24 @@ cdef class Emitter:
         if self.params.get("max_len") == 0:
             return [segment]
         return wrap(segment, self.params.get("max_len"), self.params.get("split_on_word"), self.ctx.vocab)
+
+    cdef list whole(self, list pieces):
+        """Leave in the texts whole characters only, each in the segment with its last byte; tokens keep their bytes.
+
+        A text that was cut short, or sampled at a high temperature, has bytes that belong to no character.
+        """
+        cdef list kept = []
+        cdef SegmentData piece, before
+        for piece in pieces:
+            text = self.characters.decode(piece.text).encode()
+            if kept and piece.text and not text:    # nothing to show: not worth a piece of its own
+                before = kept[len(kept) - 1]
+                before.tokens += piece.tokens
+                before.t1, before.speaker_turn_next = piece.t1, piece.speaker_turn_next
+                continue
+            piece.text = text
+            kept.append(piece)
+        return kept
 
     cdef long long place(self, long long t) except? -1:
         """Return where the time t of `samples` lies in the recording, 10 ms units."""
@@ -143,7 +164,7 @@ cdef class Emitter:
         cdef SegmentData piece
         if self.params.get("print_realtime"):
             for piece in pieces:
-                text = piece.text.decode("utf-8", "replace")
+                text = piece.text.decode()
                 if self.params.get("print_timestamps"):
                     print(f"[{clock(piece.t0)} --> {clock(piece.t1)}]  {text}", flush=True)
                 else:

@@ -47,7 +47,7 @@ cdef class WordData(Record):
 
 
 cdef class SegmentData(Record):
-    """One segment. Times are in units of 10 ms; `text` may begin or end inside a UTF-8 character."""
+    """One segment. Times are in units of 10 ms; in the engine's results `text` is UTF-8, whole characters."""
 
     _fields = ("t0", "t1", "text", "tokens", "no_speech_prob", "speaker_turn_next", "avg_logprob", "temperature",
                "words")

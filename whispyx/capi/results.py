@@ -165,7 +165,7 @@ def whisper_full_get_segment_speaker_turn_next(ctx: whisper_context, i_segment: 
 def whisper_full_get_segment_text_from_state(state: whisper_state, i_segment: int) -> bytes:
     """const char * whisper_full_get_segment_text_from_state(whisper_state * state, int i_segment)
 
-    Text of a segment.
+    Text of a segment, whole characters in UTF-8.
     """
     return _segment(state, i_segment, "whisper_full_get_segment_text").text
 
@@ -173,7 +173,7 @@ def whisper_full_get_segment_text_from_state(state: whisper_state, i_segment: in
 def whisper_full_get_segment_text(ctx: whisper_context, i_segment: int) -> bytes:
     """const char * whisper_full_get_segment_text(whisper_context * ctx, int i_segment)
 
-    Text of a segment.
+    Text of a segment, whole characters in UTF-8.
     """
     return whisper_full_get_segment_text_from_state(default_state(ctx, "whisper_full_get_segment_text"), i_segment)
 

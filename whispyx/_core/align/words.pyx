@@ -88,7 +88,7 @@ def group(list pieces) -> list[list[int]]:
         after = pieces[i + 1] if i + 1 < n else b""
         if expected > 0 and continues(after, len(after)):
             continue
-        text = raw.decode("utf-8", "replace")
+        text = raw.decode("utf-8", "ignore")
         if not places or (text and begins_word(text, texts[len(texts) - 1] or " ")):
             places.append(held)
             texts.append(text)
@@ -164,7 +164,7 @@ cdef WordData word_of(SegmentData segment, list places, double t0, double t1):
         token = segment.tokens[i]
         text.append(token.text)
         p += token.p
-    out.text = b"".join(text)
+    out.text = b"".join(text).decode("utf-8", "ignore").encode()    # bytes of no character are nothing to show
     out.t0, out.t1 = t0, t1
     out.probability = <float>(p / len(places))
     out.tokens = tuple(places)
@@ -201,9 +201,9 @@ cdef int time_words(list segments, Vocab vocab, const double * cost, int n_rows,
         places = [i for i, token in enumerate(segment.tokens) if vocab.is_text(token.id)]
         texts = [(<TokenData>segment.tokens[i]).text for i in places]
         words = group(texts)
-        lengths = [letters(b"".join([texts[i] for i in word]).decode("utf-8", "replace")) + HEAD for word in words]
+        lengths = [letters(b"".join([texts[i] for i in word]).decode("utf-8", "ignore")) + HEAD for word in words]
         # Marks are written in pauses: they say nothing about where a word is.
-        said = [[i for i in word if is_said(texts[i].decode("utf-8", "replace"))] or word for word in words]
+        said = [[i for i in word if is_said(texts[i].decode("utf-8", "ignore"))] or word for word in words]
         plans.append((segment, [[places[i] for i in word] for word in words], lengths,
                       [[row + i for i in word] for word in said]))
         row += len(places)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,12 +15,18 @@ __all__ = ["mel_filters"]
 _LINEAR_HZ_PER_MEL = 200.0 / 3.0
 _BREAK_HZ = 1000.0
 _BREAK_MEL = _BREAK_HZ / _LINEAR_HZ_PER_MEL
-_LOG_STEP = np.log(6.4) / 27.0
+_LOG_STEP = math.log(6.4) / 27.0
 
 
-def _hz_of(mel: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the frequency in Hz of each position on the mel scale."""
-    return np.where(mel < _BREAK_MEL, mel * _LINEAR_HZ_PER_MEL, _BREAK_HZ * np.exp(_LOG_STEP * (mel - _BREAK_MEL)))
+def _hz_of(mel: float) -> float:
+    """Return the frequency in Hz of a position on the mel scale.
+
+    NumPy's exp() rounds otherwise where it has vectors of 512 bits; the C library's does not, so the filters are the
+    same on every processor.
+    """
+    if mel < _BREAK_MEL:
+        return mel * _LINEAR_HZ_PER_MEL
+    return _BREAK_HZ * math.exp(_LOG_STEP * (mel - _BREAK_MEL))
 
 
 def mel_filters(n_mels: int) -> npt.NDArray[np.float32]:
@@ -39,12 +47,13 @@ def mel_filters(n_mels: int) -> npt.NDArray[np.float32]:
     Slaney, "Auditory Toolbox" (1998), in the form that `librosa.filters.mel` made common. The triangles are rounded
     to float32 before and after the scaling, because the published filters were; the last bit agrees only so.
     """
-    top = _BREAK_MEL + np.log(SAMPLE_RATE / 2 / _BREAK_HZ) / _LOG_STEP
-    corners = _hz_of(np.linspace(0.0, top, n_mels + 2))
+    top = _BREAK_MEL + math.log(SAMPLE_RATE / 2 / _BREAK_HZ) / _LOG_STEP
+    corners = np.array([_hz_of(mel) for mel in np.linspace(0.0, top, n_mels + 2)])
     bins = np.linspace(0.0, SAMPLE_RATE / 2, N_FFT_BINS)
     widths = np.diff(corners)
     rising = (bins - corners[:-2, None]) / widths[:-1, None]
     falling = (corners[2:, None] - bins) / widths[1:, None]
     triangles = np.maximum(0.0, np.minimum(rising, falling)).astype(np.float32)
     area = 2.0 / (corners[2:] - corners[:-2])
-    return (triangles * area[:, None]).astype(np.float32)
+    filters: npt.NDArray[np.float32] = (triangles * area[:, None]).astype(np.float32)
+    return filters
