@@ -240,3 +240,10 @@ def test_a_character_around_a_timestamp_or_the_end_of_a_window_stands_whole_behi
     assert [s.text.decode() for s in result.segments] == ["a", "日b"]
     result = run(ctx, dictate([BEG, *first, BEG + 100, BEG + 100], [BEG, *rest, BEG + 450]))
     assert [s.text.decode() for s in result.segments] == ["a", "日b"]
+
+
+def test_a_segment_of_no_character_has_its_tokens_and_no_text(ctx: Any) -> None:
+    said = byte_tokens(ctx, b"\xb6\xff")
+    (first, *_) = run(ctx, dictate([BEG, *said, BEG + 500]), word_timestamps=True).segments
+    assert (first.text, [word.text for word in first.words]) == (b"", [b""])
+    assert [t.id for t in first.tokens if t.id < EOT] == said
