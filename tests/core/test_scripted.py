@@ -234,12 +234,36 @@ def test_bytes_of_no_character_are_left_out_of_segments_and_words(ctx: Any) -> N
     assert [t.id for t in result.segments[0].tokens if t.id < EOT] == said
 
 
-def test_a_character_around_a_timestamp_or_the_end_of_a_window_stands_whole_behind_it(ctx: Any) -> None:
-    first, rest = byte_tokens(ctx, b"a" + SUN[:1]), byte_tokens(ctx, SUN[1:] + b"b")
-    result = run(ctx, dictate([BEG, *first, BEG + 100, BEG + 100, *rest, BEG + 500]))
-    assert [s.text.decode() for s in result.segments] == ["a", "日b"]
-    result = run(ctx, dictate([BEG, *first, BEG + 100, BEG + 100], [BEG, *rest, BEG + 450]))
-    assert [s.text.decode() for s in result.segments] == ["a", "日b"]
+@pytest.mark.parametrize("special", [False, True])
+def test_a_character_around_a_timestamp_or_the_end_of_a_window_stands_whole_behind_it(ctx: Any, special: bool) -> None:
+    """In texts, in words, in pieces of a length, and with the texts of special tokens in between."""
+    first, rest = byte_tokens(ctx, b"a" + SUN[:1]), byte_tokens(ctx, SUN[1:] + b" b")
+    for windows in (
+        [[BEG, *first, BEG + 100, BEG + 100, *rest, BEG + 500]],
+        [[BEG, *first, BEG + 100, BEG + 100], [BEG, *rest, BEG + 450]],
+    ):
+        found = run(ctx, dictate(*windows), word_timestamps=True, print_special=special).segments
+        texts = [re.sub(r"\[_\w+\]", "", s.text.decode()) for s in found]
+        assert [text for text in texts if text] == ["a", "日 b"]
+        assert special == (b"[_TT_100]" in found[0].text)
+        assert [[word.text.decode() for word in s.words] for s in found if s.words] == [["a"], ["日", " b"]]
+        short = run(ctx, dictate(*windows), token_timestamps=True, max_len=1).segments
+        assert [s.text.decode() for s in short if s.text] == ["a", "日", " ", "b"]
+        assert [t.id for s in short for t in s.tokens if t.id < EOT] == [*first, *rest]
+
+
+def test_bytes_of_no_character_count_nothing_and_make_no_piece(ctx: Any) -> None:
+    for said, max_len, texts in (
+        (b"\xff\xfeab", 1, ["a", "b"]),
+        (b"a\xff\xfeb", 1, ["a", "b"]),
+        (b"\xff a", 1, [" ", "a"]),
+        (b"ab\xff\xfe", 1, ["a", "b"]),
+        (b"ab\xff\xff\xffcd ef", 5, ["abcd ", "ef"]),
+    ):
+        script = dictate([BEG, *byte_tokens(ctx, said), BEG + 500])
+        result = run(ctx, script, token_timestamps=True, max_len=max_len)
+        assert [s.text.decode() for s in result.segments] == texts
+        assert b"".join(t.text for s in result.segments for t in s.tokens if t.id < EOT) == said
 
 
 def test_a_segment_of_no_character_has_its_tokens_and_no_text(ctx: Any) -> None:

@@ -13,7 +13,7 @@ cdef class Emitter:
     cdef State state
     cdef FullParams params
     cdef object samples         # float32 (n,), what was recognised; None: a ready spectrogram
-    cdef object characters      # decoder of UTF-8: keeps the first bytes of a character for the next segment
+    cdef object characters      # decoder of UTF-8: keeps the first bytes of a character for the next token
     cdef object clock           # TokenClock, or None
     cdef Loudness loudness      # None: no words are wanted
     cdef object time_map        # TimeMap, or None: times are those of the recording
@@ -23,7 +23,7 @@ cdef class Emitter:
     cdef int start(self) except -1
     cdef int window(self, list found, int seek, int n_frames, int lang, int n_threads) except -1
     cdef list dress(self, object segment)
-    cdef list whole(self, list pieces)
+    cdef int show(self, SegmentData segment) except -1
     cdef long long place(self, long long t) except? -1
     cdef int to_recording(self, object segment) except -1
     cdef int give_out(self, list pieces) except -1

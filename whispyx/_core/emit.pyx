@@ -90,8 +90,11 @@ cdef class Emitter:
 
     cdef int window(self, list found, int seek, int n_frames, int lang, int n_threads) except -1:
         """Finish the segments of the window that starts at frame `seek` and give them out."""
-        cdef list batches = [self.whole(self.dress(segment)) for segment in found]
-        cdef SegmentData piece
+        cdef list batches
+        cdef SegmentData segment, piece
+        for segment in found:
+            self.show(segment)
+        batches = [self.dress(segment) for segment in found]
         pieces = [piece for batch in batches for piece in batch]
         if pieces and (self.params.get("dtw") or self.params.get("word_timestamps")):
             align_window(self.state, pieces, seek, n_frames, lang, n_threads, self.params.get("translate"),
@@ -100,6 +103,25 @@ cdef class Emitter:
             self.to_recording(piece)
         for batch in batches:
             self.give_out(batch)
+        return 0
+
+    cdef int show(self, SegmentData segment) except -1:
+        """Leave whole characters only in the text, each where its last byte is; the tokens keep their bytes.
+
+        A text that was cut short, or sampled at a high temperature, has bytes that belong to no character.
+        """
+        cdef TokenData token
+        cdef bint special = self.params.get("print_special")
+        cdef list text = []
+        if special:     # in front are timestamps that belong to no segment
+            text.append(segment.text[:len(segment.text) - sum([len((<TokenData>t).text) for t in segment.tokens])])
+        for token in segment.tokens:
+            if self.ctx.vocab.is_text(token.id):
+                token.shown = self.characters.decode(token.text).encode()
+                text.append(token.shown)
+            elif special:
+                text.append(token.text)
+        segment.text = b"".join(text)
         return 0
 
     cdef list dress(self, object segment):
@@ -111,24 +133,6 @@ cdef class Emitter:
         if self.params.get("max_len") == 0:
             return [segment]
         return wrap(segment, self.params.get("max_len"), self.params.get("split_on_word"), self.ctx.vocab)
-
-    cdef list whole(self, list pieces):
-        """Leave in the texts whole characters only, each in the segment with its last byte; tokens keep their bytes.
-
-        A text that was cut short, or sampled at a high temperature, has bytes that belong to no character.
-        """
-        cdef list kept = []
-        cdef SegmentData piece, before
-        for piece in pieces:
-            text = self.characters.decode(piece.text).encode()
-            if kept and piece.text and not text:    # nothing to show: not worth a piece of its own
-                before = kept[len(kept) - 1]
-                before.tokens += piece.tokens
-                before.t1, before.speaker_turn_next = piece.t1, piece.speaker_turn_next
-                continue
-            piece.text = text
-            kept.append(piece)
-        return kept
 
     cdef long long place(self, long long t) except? -1:
         """Return where the time t of `samples` lies in the recording, 10 ms units."""

@@ -8,6 +8,7 @@ cdef class TokenData(Record):
     cdef readonly long long t0, t1, t_dtw, t_dtw_start, t_dtw_end
     cdef readonly float vlen
     cdef readonly bytes text
+    cdef bytes shown            # what it adds to the text: whole characters that end in it (`Emitter.show`)
 
 
 cdef class WordData(Record):

@@ -37,7 +37,7 @@ cdef class TokenData(Record):
                  float vlen=0, bytes text not None=b"") -> None:
         self.id, self.tid, self.p, self.plog, self.pt, self.ptsum = id, tid, p, plog, pt, ptsum
         self.t0, self.t1, self.t_dtw, self.t_dtw_start, self.t_dtw_end = t0, t1, t_dtw, t_dtw_start, t_dtw_end
-        self.vlen, self.text = vlen, text
+        self.vlen, self.text, self.shown = vlen, text, text
 
 
 cdef class WordData(Record):

@@ -10,7 +10,7 @@ cdef TokenData record(const Token * token, Vocab vocab):
     out.id, out.tid = token.id, token.tid
     out.p, out.plog, out.pt, out.ptsum = token.p, token.plog, token.pt, token.ptsum
     out.t0 = out.t1 = out.t_dtw = out.t_dtw_start = out.t_dtw_end = -1
-    out.text = vocab.text(token.id)
+    out.text = out.shown = vocab.text(token.id)
     return out
 
 

@@ -162,13 +162,26 @@ cdef WordData word_of(SegmentData segment, list places, double t0, double t1):
     cdef int i
     for i in places:
         token = segment.tokens[i]
-        text.append(token.text)
+        text.append(token.shown)
         p += token.p
-    out.text = b"".join(text).decode("utf-8", "ignore").encode()    # bytes of no character are nothing to show
+    out.text = b"".join(text)
     out.t0, out.t1 = t0, t1
     out.probability = <float>(p / len(places))
     out.tokens = tuple(places)
     return out
+
+
+cdef list texts_of(SegmentData segment, list places):
+    """The texts of tokens, where a character that the segment before has begun is whole."""
+    cdef list texts = []
+    cdef TokenData token
+    cdef bint head = True
+    cdef int i
+    for i in places:
+        token = segment.tokens[i]
+        head = head and continues(token.text, len(token.text))
+        texts.append(token.shown if head else token.text)
+    return texts
 
 
 cdef int time_words(list segments, Vocab vocab, const double * cost, int n_rows, int n_positions, int seek,
@@ -199,7 +212,7 @@ cdef int time_words(list segments, Vocab vocab, const double * cost, int n_rows,
     cdef double n_letters = 0, pace
     for segment in segments:
         places = [i for i, token in enumerate(segment.tokens) if vocab.is_text(token.id)]
-        texts = [(<TokenData>segment.tokens[i]).text for i in places]
+        texts = texts_of(segment, places)
         words = group(texts)
         lengths = [letters(b"".join([texts[i] for i in word]).decode("utf-8", "ignore")) + HEAD for word in words]
         # Marks are written in pauses: they say nothing about where a word is.

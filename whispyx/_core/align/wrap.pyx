@@ -23,6 +23,25 @@ cdef long long start_of(TokenData token, SegmentData segment, long long earliest
     return max(earliest, min(segment.t1, t))
 
 
+cdef int shown_chars(TokenData token) noexcept:
+    return n_code_points(token.shown, len(token.shown))
+
+
+cdef int chars_together(tuple tokens, int first, Vocab vocab) noexcept:
+    """Characters of a text token and of those behind it that share a character with it."""
+    cdef TokenData token
+    cdef int i, expected = 0, total = 0
+    for i in range(first, len(tokens)):
+        token = tokens[i]
+        if not vocab.is_text(token.id):
+            continue
+        if i > first and not (expected > 0 and continues(token.text, len(token.text))):
+            break
+        total += shown_chars(token)
+        expected = expected_after(token.text, len(token.text), expected)
+    return total
+
+
 cpdef list wrap(SegmentData segment, int max_len, bint split_on_word, Vocab vocab):
     """Return the pieces of a segment: the segment itself where nothing has to be cut.
 
@@ -40,9 +59,10 @@ cpdef list wrap(SegmentData segment, int max_len, bint split_on_word, Vocab voca
     """
     cdef TokenData token
     cdef list pieces = [], tokens = [], text = []
-    cdef int length = 0, n_chars = 0, expected = 0, done = 0, n
+    cdef int length = 0, n_chars = 0, expected = 0, done = 0, i
+    cdef bint within, begun = False     # begun: the piece has text tokens, though perhaps nothing to show
     cdef long long t0 = segment.t0, cut_at
-    cdef bytes every = b"".join([(<TokenData>t).text for t in segment.tokens])
+    cdef bytes every = b"".join([(<TokenData>t).shown for t in segment.tokens])
     # With print_special the text has special tokens too, and in front those of timestamps that belong to no segment.
     cdef bint special = segment.text.endswith(every)
     if max_len <= 0:
@@ -50,23 +70,25 @@ cpdef list wrap(SegmentData segment, int max_len, bint split_on_word, Vocab voca
     if special:
         text.append(segment.text[:len(segment.text) - len(every)])
     for token in segment.tokens:
-        n_chars += n_code_points(token.text, len(token.text)) if vocab.is_text(token.id) else 0
-    for token in segment.tokens:
+        n_chars += shown_chars(token) if vocab.is_text(token.id) else 0
+    for i in range(len(segment.tokens)):
+        token = segment.tokens[i]
         if not vocab.is_text(token.id):
             tokens.append(token)
             if special:
                 text.append(token.text)
             continue
-        n = n_code_points(token.text, len(token.text))
-        if (length + n > max_len and tokens and (not split_on_word or token.text.startswith(b" "))
-                and not (expected > 0 and continues(token.text, len(token.text)))):
+        within = expected > 0 and continues(token.text, len(token.text))
+        if tokens and not within and (length > 0 or not begun) and (not split_on_word or token.text.startswith(b" ")) and (
+                0 < chars_together(segment.tokens, i, vocab) > max_len - length):
             cut_at = start_of(token, segment, t0, done, n_chars)
             pieces.append(piece(segment, tokens, b"".join(text), t0, cut_at, False))
             tokens, text, length, t0 = [], [], 0, cut_at
+        begun = True
         tokens.append(token)
-        text.append(token.text)
-        length += n
-        done += n
+        text.append(token.shown)
+        length += shown_chars(token)
+        done += shown_chars(token)
         expected = expected_after(token.text, len(token.text), expected)
     if not pieces:
         return [segment]
