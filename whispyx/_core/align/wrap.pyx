@@ -59,7 +59,7 @@ cpdef list wrap(SegmentData segment, int max_len, bint split_on_word, Vocab voca
     """
     cdef TokenData token
     cdef list pieces = [], tokens = [], text = []
-    cdef int length = 0, n_chars = 0, expected = 0, done = 0, i
+    cdef int length = 0, n_chars = 0, expected = 0, done = 0, i, n
     cdef bint within, begun = False     # begun: the piece has text tokens, though perhaps nothing to show
     cdef long long t0 = segment.t0, cut_at
     cdef bytes every = b"".join([(<TokenData>t).shown for t in segment.tokens])
@@ -79,8 +79,9 @@ cpdef list wrap(SegmentData segment, int max_len, bint split_on_word, Vocab voca
                 text.append(token.text)
             continue
         within = expected > 0 and continues(token.text, len(token.text))
-        if tokens and not within and (length > 0 or not begun) and (not split_on_word or token.text.startswith(b" ")) and (
-                0 < chars_together(segment.tokens, i, vocab) > max_len - length):
+        n = chars_together(segment.tokens, i, vocab)
+        if (n > 0 and length + n > max_len and tokens and not within and (length > 0 or not begun)
+                and (not split_on_word or token.text.startswith(b" "))):
             cut_at = start_of(token, segment, t0, done, n_chars)
             pieces.append(piece(segment, tokens, b"".join(text), t0, cut_at, False))
             tokens, text, length, t0 = [], [], 0, cut_at
