@@ -129,6 +129,13 @@ def test_real_models_say_what_they_say_with_their_own_encoder(
 
 
 @pytest.mark.parametrize("storage", ["f16", "f32"])
+def test_base_hears_the_words_of_jfk_in_ggmls_arithmetic(storage: str, tmp_path: Path) -> None:
+    path, wav = data.or_skip(data.model_file, "base"), data.or_skip(data.jfk_wav)
+    with whispyx.Model(path, encoder=openvino_ir.write(path, tmp_path, storage), compute="exact") as model:
+        assert words(model.transcribe(wav).text) == words(RECORDINGS["jfk"].text)
+
+
+@pytest.mark.parametrize("storage", ["f16", "f32"])
 def test_base_reads_aloud_what_it_reads_with_its_own_encoder(storage: str, tmp_path: Path) -> None:
     for clip in data.or_skip(data.librivox_clips)[:2]:
         found = same_with_both("base", storage, tmp_path, clip.wav)

@@ -1,6 +1,6 @@
-"""What happens to a window's segments before the caller sees them: token times, wrapping, alignment, words, and the
-way back from the time line without silence. Order of whisper.cpp 1.8.5, but with alignment in front of the callbacks,
-so that each segment is given out once, complete and in order.
+"""What happens to a window's segments before the caller sees them: whole characters, token times, wrapping, alignment,
+words, and the way back from the time line without silence. Order of whisper.cpp 1.8.5, but with alignment in front of
+the callbacks, so that each segment is given out once, complete and in order.
 """
 
 import codecs
